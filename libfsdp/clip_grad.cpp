@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <memory>
+#include <unordered_map>
 #include <vector>
 
 #include <ATen/Functions.h>
@@ -13,17 +15,50 @@
 #include "libfsdp/fully_sharded.h"
 #include "libfsdp/internal/comm/collectives.h"
 #include "libfsdp/internal/engine/engine.h"
+#include "libfsdp/internal/engine/gradients.h"
 
 namespace fsdp {
 using namespace internal;
 namespace {
 
-// The nonempty gradients of this rank: those that the ranks of the sharding group hold together,
-// and those that each of them holds whole.
-struct Gradients {
-  std::vector<at::Tensor> sharded;
-  std::vector<at::Tensor> whole;
+// Parameters of which the ranks of a group hold parts, or which each rank holds whole.
+struct Held {
+  std::shared_ptr<ProcessGroup> group;    // null: whole
+  std::vector<at::Tensor> of_parameters;  // a gradient for each parameter; undefined if it has none
+
+  // Returns those that have elements here.
+  std::vector<at::Tensor> gradients() const {
+    std::vector<at::Tensor> result;
+    for (const at::Tensor& gradient : of_parameters) {
+      if (gradient.defined() && gradient.numel() != 0) result.push_back(gradient);
+    }
+    return result;
+  }
 };
+
+// Returns the list of every group, which is the same on all ranks, whatever gradients they have.
+std::vector<Held> held_by_groups(const ShardedModule& model) {
+  std::unordered_map<const c10::TensorImpl*, std::shared_ptr<ProcessGroup>> groups;
+  for (const Unit* unit : model.units()) {
+    const auto& group = unit->sharding->mesh.shard;
+    if (group->size() == 1) continue;
+    for (const FlatGroup& flat : unit->groups) {
+      groups.emplace(flat.flat.unsafeGetTensorImpl(), group);
+      for (const Parameter* parameter : flat.parameters)
+        groups.emplace(parameter->shard.unsafeGetTensorImpl(), group);
+    }
+  }
+  std::vector<Held> result;
+  for (const at::Tensor& parameter : model.parameters()) {
+    const auto found = groups.find(parameter.unsafeGetTensorImpl());
+    const auto group = found == groups.end() ? nullptr : found->second;
+    auto held = std::find_if(result.begin(), result.end(),
+                             [&](const Held& other) { return other.group == group; });
+    if (held == result.end()) held = result.insert(result.end(), Held{group, {}});
+    held->of_parameters.push_back(parameter.grad());
+  }
+  return result;
+}
 
 // Returns gradients that one operator may take together.
 std::vector<std::vector<at::Tensor>> by_device_and_dtype(const std::vector<at::Tensor>& gradients) {
@@ -49,21 +84,27 @@ at::Tensor norm_of(const std::vector<at::Tensor>& gradients, double p, const at:
   return norms.size() == 1 ? norms.front() : at::linalg_vector_norm(at::stack(norms), p);
 }
 
-// The norm of what several ranks hold, from that of what each holds.
+// The norm of all gradients, from those that each rank holds.
 class NormOverRanks {
  public:
-  NormOverRanks(const std::shared_ptr<ProcessGroup>& group, double p, const at::Tensor& like)
-      : group_(group), p_(p), like_(like) {}
+  NormOverRanks(double p, const at::Tensor& like) : p_(p), like_(like) {}
 
-  at::Tensor of(const Gradients& gradients) const {
-    at::Tensor total = part_of(gradients.sharded);
-    if (group_->size() > 1) {
-      total = total.contiguous();
-      all_reduce(group_, total, op(), "norm of gradients").wait();
+  at::Tensor of(const std::vector<Held>& all) const {
+    at::Tensor total;
+    for (const Held& held : all) {
+      at::Tensor part = part_of(held.gradients());
+      if (held.group) {
+        part = part.contiguous();
+        all_reduce(held.group, part, op(), "norm of gradients").wait();
+      }
+      if (!total.defined())
+        total = part;
+      else if (!std::isinf(p_))
+        total = total + part;
+      else
+        total = p_ > 0 ? at::maximum(total, part) : at::minimum(total, part);
     }
-    const at::Tensor whole = part_of(gradients.whole);
-    if (!std::isinf(p_)) return (total + whole).pow(1 / p_);
-    return p_ > 0 ? at::maximum(total, whole) : at::minimum(total, whole);
+    return std::isinf(p_) ? total : total.pow(1 / p_);
   }
 
  private:
@@ -81,37 +122,23 @@ class NormOverRanks {
     return std::isinf(p_) ? norm : norm.pow(p_);
   }
 
-  const std::shared_ptr<ProcessGroup>& group_;
   const double p_;
   const at::Tensor& like_;
 };
 
-// The gradient of a parameter, if it has one.
-struct Counted {
-  at::Tensor gradient;
-  bool whole = false;  // each rank holds it
-};
-
 // Returns the number of parameters whose gradient is not zero: what PyTorch takes for the norm with
 // p = 0, which is not that of the gradients as one vector.
-at::Tensor number_of_nonzero(const std::shared_ptr<ProcessGroup>& group,
-                             const std::vector<Counted>& parameters, const at::Tensor& like) {
-  std::vector<at::Tensor> sharded;
-  std::vector<at::Tensor> whole;
+at::Tensor number_of_nonzero(const std::vector<Held>& all, const at::Tensor& like) {
   const at::Tensor zero = at::zeros({}, like.options());
-  for (const Counted& parameter : parameters) {
-    const at::Tensor count = parameter.gradient.defined()
-                                 ? at::count_nonzero(parameter.gradient).to(like.options())
-                                 : zero;
-    (parameter.whole ? whole : sharded).push_back(count);
-  }
   at::Tensor total = zero;
-  if (!sharded.empty()) {
-    at::Tensor counts = at::stack(sharded);
-    all_reduce(group, counts, ReduceOp::kSum, "norm of gradients").wait();
-    total = counts.ne(0).sum();
+  for (const Held& held : all) {
+    std::vector<at::Tensor> counts;
+    for (const at::Tensor& gradient : held.of_parameters)
+      counts.push_back(gradient.defined() ? at::count_nonzero(gradient).to(like.options()) : zero);
+    at::Tensor counted = at::stack(counts);
+    if (held.group) all_reduce(held.group, counted, ReduceOp::kSum, "norm of gradients").wait();
+    total = total + counted.ne(0).sum();
   }
-  if (!whole.empty()) total = total + at::stack(whole).ne(0).sum();
   return total.to(like.scalar_type());
 }
 
@@ -119,38 +146,31 @@ at::Tensor number_of_nonzero(const std::shared_ptr<ProcessGroup>& group,
 
 at::Tensor ShardedModule::clip_grad_norm_(double max_norm, double norm_type) {
   const at::NoGradGuard no_grad;
-  // Runs on every rank, whatever rows it has.
-  engine_->require_reduced("clip_grad_norm_");
-  const auto& shard_group = engine_->shard_group();
-  Gradients gradients;
-  std::vector<Counted> counted;
+  require_reduced(units(), "clip_grad_norm_");
+  const std::vector<Held> all = held_by_groups(*this);
   auto dtype = c10::ScalarType::Undefined;
-  for (const auto& [name, parameter] : named_parameters()) {
-    const at::Tensor& gradient = parameter.grad();
-    bool whole = shard_group->size() == 1;
-    for (const NamedTensor& ignored : unmanaged_)
-      whole = whole || ignored.second.is_same(parameter);
-    counted.push_back({gradient, whole});
-    if (!gradient.defined()) continue;
-    dtype = dtype == c10::ScalarType::Undefined ? gradient.scalar_type()
-                                                : c10::promoteTypes(dtype, gradient.scalar_type());
-    if (gradient.numel() == 0) continue;
-    (whole ? gradients.whole : gradients.sharded).push_back(gradient);
+  for (const Held& held : all) {
+    for (const at::Tensor& gradient : held.of_parameters) {
+      if (!gradient.defined()) continue;
+      dtype = dtype == c10::ScalarType::Undefined ? gradient.scalar_type()
+                                                  : c10::promoteTypes(dtype, gradient.scalar_type());
+    }
   }
   const bool none = dtype == c10::ScalarType::Undefined;
   if (none) dtype = c10::kFloat;
   const c10::ScalarType computed =
       c10::toRealValueType(dtype) == c10::kDouble ? c10::kDouble : c10::kFloat;
   const at::Tensor like =
-      at::zeros({}, at::TensorOptions().dtype(computed).device(engine_->streams().device()));
+      at::zeros({}, at::TensorOptions().dtype(computed).device(engine().streams().device()));
 
-  at::Tensor total = norm_type == 0 ? number_of_nonzero(shard_group, counted, like)
-                                    : NormOverRanks(shard_group, norm_type, like).of(gradients);
+  // Runs on every rank, whatever rows it has.
+  at::Tensor total =
+      norm_type == 0 ? number_of_nonzero(all, like) : NormOverRanks(norm_type, like).of(all);
   if (none) total = at::zeros({}, like.options());
   // The small number avoids a division by zero.
   const at::Tensor scale = (max_norm / (total + 1e-6)).clamp_max(1.0);
-  for (const auto& all : {gradients.sharded, gradients.whole}) {
-    for (const auto& list : by_device_and_dtype(all))
+  for (const Held& held : all) {
+    for (const auto& list : by_device_and_dtype(held.gradients()))
       at::_foreach_mul_(
           list, scale.to(list.front().device(), c10::toRealValueType(list.front().scalar_type())));
   }

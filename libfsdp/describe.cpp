@@ -2,6 +2,7 @@
 // ShardedModule::print: the tree of units with what each holds on this rank.
 #include <algorithm>
 #include <ostream>
+#include <sstream>
 #include <string>
 
 #include "libfsdp/fully_sharded.h"
@@ -17,7 +18,17 @@ std::int64_t depth_of(const Unit& unit) {
   return depth;
 }
 
-void print_unit(std::ostream& out, const Unit& unit) {
+// Returns "FULL_SHARD, sharded over 2 ranks, use_orig_params true".
+std::string sharding_text(const Sharding& sharding) {
+  std::ostringstream text;
+  text << fsdp::name_of(sharding.strategy) << ", sharded over " << sharding.world_size()
+       << (sharding.world_size() == 1 ? " rank" : " ranks");
+  if (sharding.mesh.replicate) text << ", " << sharding.mesh.replicate->size() << " replicas";
+  text << ", use_orig_params " << (sharding.flat ? "false" : "true");
+  return text.str();
+}
+
+void print_unit(std::ostream& out, const Unit& unit, const std::string& name) {
   std::int64_t numel = 0;
   std::int64_t frozen = 0;
   std::int64_t bytes = 0;
@@ -27,7 +38,7 @@ void print_unit(std::ostream& out, const Unit& unit) {
     bytes += static_cast<std::int64_t>(parameter->shard.nbytes());
   }
   out << std::string(static_cast<std::size_t>(2 * depth_of(unit)), ' ')
-      << (unit.name.empty() ? "(root)" : unit.name) << ": " << unit.parameters.size()
+      << (name.empty() ? "(root)" : name) << ": " << unit.parameters.size()
       << " parameters, " << numel << " elements";
   if (frozen != 0) out << " (" << frozen << " frozen)";
   out << ", " << bytes << " bytes on this rank";
@@ -38,20 +49,20 @@ void print_unit(std::ostream& out, const Unit& unit) {
     if (group.reduce_dtype != group.compute_dtype)
       out << " reduced in " << c10::toString(group.reduce_dtype);
   }
-  out << '\n';
 }
 
 }  // namespace
 
 void ShardedModule::print(std::ostream& out) const {
-  const ProcessGroup& shard = *engine_->shard_group();
-  out << "FullyShardedDataParallel, " << name_of(options().sharding_strategy) << ", sharded over "
-      << shard.size() << (shard.size() == 1 ? " rank" : " ranks");
-  if (const auto& replicate = engine_->replicate_group())
-    out << ", " << replicate->size() << " replicas";
-  out << ", use_orig_params " << (options().use_orig_params ? "true" : "false") << '\n';
-  for (const auto& unit : engine_->units()) print_unit(out, *unit);
-  for (const NamedTensor& ignored : unmanaged_)
+  const std::vector<Unit*> all = units();
+  const Sharding& sharding = *all.front()->sharding;
+  out << "FullyShardedDataParallel, " << sharding_text(sharding) << '\n';
+  for (const Unit* unit : all) {
+    print_unit(out, *unit, name_of(*unit));
+    if (unit->sharding != all.front()->sharding) out << ", " << sharding_text(*unit->sharding);
+    out << '\n';
+  }
+  for (const NamedTensor& ignored : unmanaged())
     out << "ignored: " << ignored.first << ", " << ignored.second.nbytes() << " bytes\n";
 }
 

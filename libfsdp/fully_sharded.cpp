@@ -15,10 +15,11 @@
 #include "libfsdp/internal/comm/devices.h"
 #include "libfsdp/internal/comm/errors.h"
 #include "libfsdp/internal/construction/construction.h"
+#include "libfsdp/internal/construction/inner_engines.h"
 #include "libfsdp/internal/construction/left_out_option.h"
 #include "libfsdp/internal/engine/engine.h"
-#include "libfsdp/internal/engine/mesh.h"
-#include "libfsdp/internal/engine/module_units.h"
+#include "libfsdp/internal/units/sharding.h"
+#include "libfsdp/internal/units/module_units.h"
 
 namespace fsdp {
 using namespace internal;
@@ -93,21 +94,6 @@ c10::Device compute_device(const torch::nn::Module& module, const FsdpOptions& o
   return c10::kCPU;
 }
 
-// Has access to what a module has registered without a copy of it.
-struct Registry : torch::nn::Module {
-  using torch::nn::Module::parameters_;
-};
-
-// Returns a number that changes if a parameter or a module is registered or replaced.
-std::size_t registered_in(const torch::nn::Module& module) {
-  std::size_t sum = 0;
-  const auto add = [&](std::size_t value) { sum = sum * 31 + value; };
-  for (const auto& item : module.*(&Registry::parameters_))
-    add(reinterpret_cast<std::uintptr_t>(item.value().unsafeGetTensorImpl()));
-  for (const auto& child : module.children()) add(registered_in(*child));
-  return sum;
-}
-
 // torch::nn::Module::apply() begins with the parents.
 void apply_below(torch::nn::Module& module, const std::function<void(torch::nn::Module&)>& fn) {
   for (const auto& child : module.children()) apply_below(*child, fn);
@@ -116,21 +102,45 @@ void apply_below(torch::nn::Module& module, const std::function<void(torch::nn::
 
 }  // namespace
 
-ShardedModule::ShardedModule(std::shared_ptr<torch::nn::Module> module, FsdpOptions given)
-    : module_(std::move(module)) {
-  FSDP_CHECK(module_, "the module to shard is a null pointer");
+ShardedModule::ShardedModule(std::shared_ptr<torch::nn::Module> module, FsdpOptions options) {
+  shard(std::move(module), std::move(options), nullptr);
+}
+
+ShardedModule::ShardedModule(std::shared_ptr<torch::nn::Module> module, FsdpOptions options,
+                             const PerModule& per_module) {
+  shard(std::move(module), std::move(options), &per_module);
+}
+
+void ShardedModule::shard(std::shared_ptr<torch::nn::Module> module, FsdpOptions given,
+                          const PerModule* per_module) {
+  FSDP_CHECK(module, "the module to shard is a null pointer");
+  wrapped_ = std::make_shared<WrappedModule>();
+  wrapped_->module = std::move(module);
+  torch::nn::Module& root = *wrapped_->module;
   FsdpOptions options = checked(std::move(given));
-  const Ignored ignored = ignored_by(*module_, options);
-  const c10::Device device = compute_device(*module_, options, ignored);
+  auto sharding = std::make_shared<Sharding>(sharding_of(options));
+  if (per_module != nullptr) {
+    sharding->reshards_after_forward =
+        per_module->reshards_after_forward.value_or(sharding->reshards_after_forward);
+    sharding->output_dtype = per_module->output_dtype;
+  }
+  const Ignored ignored = ignored_by(root, options);
+  const c10::Device device = compute_device(root, options, ignored);
+  InnerEngines inner;
+  Ignored apart;
   std::vector<std::unique_ptr<Unit>> units;
-  agree(options.process_group, "wrapping the module",
-        [&] { units = units_of(*module_, options, ignored); });
+  agree(options.process_group, "wrapping the module", [&] {
+    inner = InnerEngines(root);
+    apart = inner.apart(ignored);
+    units = units_of(root, options, inner.with_ignored(ignored), sharding, inner.release());
+  });
   require_same(options.process_group, "the modules to shard", fingerprint(units, options));
-  const Mesh mesh = mesh_of(options);
-  construct(*module_, units, options, ignored, mesh, device);
-  for (const auto& item : module_->named_buffers())
-    buffer_dtypes_.emplace(item.key(), item.value().scalar_type());
-  if (options.mixed_precision.buffer_dtype) cast_buffers(*module_, options, ignored);
+  sharding->mesh = mesh_of(options);
+  construct(root, new_units(units, *sharding), options, apart, sharding->mesh, device);
+  for (const auto& item : root.named_buffers())
+    wrapped_->buffer_dtypes.emplace(item.key(), item.value().scalar_type());
+  inner.restore_buffer_dtypes(wrapped_->buffer_dtypes);
+  if (options.mixed_precision.buffer_dtype) cast_buffers(root, options, apart);
 
   const MixedPrecision& precision = options.mixed_precision;
   if (!is_host(device)) input_cast_.device = device;
@@ -138,35 +148,92 @@ ShardedModule::ShardedModule(std::shared_ptr<torch::nn::Module> module, FsdpOpti
     input_cast_.dtype = precision.param_dtype;
   if (options.activation_checkpointing_policy) {
     checkpoint_policy_ = std::make_shared<const CheckpointPolicy>(
-        [policy = options.activation_checkpointing_policy, any = recomputes_](const auto& inner) {
-          const bool chosen = policy(inner);
+        [policy = options.activation_checkpointing_policy, any = recomputes_](const auto& called) {
+          const bool chosen = policy(called);
           if (chosen) *any = true;
           return chosen;
         });
   }
+  const auto unmanaged = inner.with_ignored(ignored).tensors;
   std::unordered_set<const c10::TensorImpl*> seen;
-  for (const auto& item : module_->named_parameters()) {
+  for (const auto& item : root.named_parameters()) {
     const auto* impl = item.value().unsafeGetTensorImpl();
-    if (ignored.tensors.count(impl) != 0 && seen.insert(impl).second)
-      unmanaged_.emplace_back(item.key(), item.value());
+    if (unmanaged.count(impl) != 0 && seen.insert(impl).second)
+      wrapped_->unmanaged.emplace_back(item.key(), item.value());
   }
-  registered_ = registered_in(*module_);
-  engine_ = std::make_unique<Engine>(std::move(options), mesh.shard, mesh.replicate, device,
-                                     std::move(units));
+  note_registered(*wrapped_);
+  engine_ = std::make_unique<Engine>(std::move(options), wrapped_, device, std::move(units),
+                                     per_module == nullptr ? Bracket::kCalled : Bracket::kNone);
+  life_ = engine_->life();
+  inner.belong_to(life_);
 }
 
 ShardedModule::~ShardedModule() = default;
 
 const std::shared_ptr<torch::nn::Module>& ShardedModule::module() const noexcept {
-  return module_;
+  return wrapped_->module;
 }
 
-const FsdpOptions& ShardedModule::options() const noexcept {
-  return engine_->options();
+const FsdpOptions& ShardedModule::options() const {
+  return engine().options();
 }
 
-Engine& ShardedModule::engine() const noexcept {
-  return *engine_;
+Engine& ShardedModule::engine() const {
+  const EngineLife* life = life_.get();
+  while (life->outer) life = life->outer.get();
+  FSDP_CHECK(life->engine != nullptr,
+             "the sharded module around this one has been destroyed: keep it as long as its parts");
+  return *life->engine;
+}
+
+bool ShardedModule::is_taken_in() const noexcept {
+  return life_->engine == nullptr;
+}
+
+std::optional<std::string> ShardedModule::local_name(const std::string& name) const {
+  std::string path;
+  for (const EngineLife* life = life_.get(); life->outer; life = life->outer.get())
+    path = path.empty() ? life->name_in_outer : life->name_in_outer + "." + path;
+  if (path.empty()) return name;
+  if (name == path) return std::string();
+  if (name.size() <= path.size() || name[path.size()] != '.' ||
+      name.compare(0, path.size(), path) != 0)
+    return std::nullopt;
+  return name.substr(path.size() + 1);
+}
+
+std::vector<Unit*> ShardedModule::units() const {
+  std::vector<Unit*> result;
+  for (const auto& unit : engine().units()) {
+    if (local_name(unit->name)) result.push_back(unit.get());
+  }
+  return result;
+}
+
+bool ShardedModule::has_flat_parameters() const {
+  const std::vector<Unit*> all = units();
+  return std::any_of(all.begin(), all.end(), [](const Unit* unit) { return unit->sharding->flat; });
+}
+
+std::string ShardedModule::name_of(const Unit& unit) const {
+  return local_name(unit.name).value_or(unit.name);
+}
+
+std::vector<std::string> ShardedModule::names_of(const Parameter& parameter) const {
+  std::vector<std::string> result;
+  for (const std::string& name : parameter.names) {
+    if (auto local = local_name(name)) result.push_back(std::move(*local));
+  }
+  return result;
+}
+
+const std::vector<NamedTensor>& ShardedModule::unmanaged() const noexcept {
+  return wrapped_->unmanaged;
+}
+
+const std::unordered_map<std::string, c10::ScalarType>& ShardedModule::buffer_dtypes()
+    const noexcept {
+  return wrapped_->buffer_dtypes;
 }
 
 std::vector<at::Tensor> ShardedModule::parameters() const {
@@ -177,61 +244,60 @@ std::vector<at::Tensor> ShardedModule::parameters() const {
 
 std::vector<NamedTensor> ShardedModule::named_parameters() const {
   std::vector<NamedTensor> result;
-  if (options().use_orig_params) {
-    // Iterates in the order of the module, independent of the units.
-    std::unordered_set<const c10::TensorImpl*> seen;
-    for (const auto& item : module_->named_parameters()) {
-      for (const auto& unit : engine_->units()) {
-        for (const auto& parameter : unit->parameters) {
-          if (parameter->full.is_same(item.value()) &&
-              seen.insert(item.value().unsafeGetTensorImpl()).second)
-            result.emplace_back(parameter->name(), parameter->shard);
-        }
-      }
+  std::unordered_map<const c10::TensorImpl*, const Parameter*> parameters;
+  for (const Unit* unit : units()) {
+    for (const auto& parameter : unit->parameters) {
+      if (!unit->sharding->flat)
+        parameters.emplace(parameter->full.unsafeGetTensorImpl(), parameter.get());
     }
-  } else {
-    for (const auto& unit : engine_->units()) {
-      for (const FlatGroup& group : unit->groups)
-        result.emplace_back(flat_name(*unit, group), group.flat);
-    }
+    if (!unit->sharding->flat) continue;
+    for (const FlatGroup& group : unit->groups)
+      result.emplace_back(flat_name(name_of(*unit), *unit, group), group.flat);
   }
-  result.insert(result.end(), unmanaged_.begin(), unmanaged_.end());
+  // Iterates in the order of the module, independent of the units.
+  for (const auto& item : module()->named_parameters()) {
+    const auto found = parameters.find(item.value().unsafeGetTensorImpl());
+    if (found == parameters.end()) continue;
+    result.emplace_back(item.key(), found->second->shard);
+    parameters.erase(found);
+  }
+  result.insert(result.end(), unmanaged().begin(), unmanaged().end());
   return result;
 }
 
 std::vector<NamedTensor> ShardedModule::named_buffers() const {
   std::vector<NamedTensor> result;
-  for (const auto& item : module_->named_buffers()) result.emplace_back(item.key(), item.value());
+  for (const auto& item : module()->named_buffers()) result.emplace_back(item.key(), item.value());
   return result;
 }
 
 std::vector<std::string> ShardedModule::unit_names() const {
   std::vector<std::string> names;
-  for (const auto& unit : engine_->units()) names.push_back(unit->name);
+  for (const Unit* unit : units()) names.push_back(name_of(*unit));
   return names;
 }
 
 std::vector<std::shared_ptr<torch::nn::Module>> ShardedModule::fsdp_modules(bool root_only) const {
-  std::vector<std::shared_ptr<torch::nn::Module>> result{module_};
+  std::vector<std::shared_ptr<torch::nn::Module>> result{module()};
   if (root_only) return result;
-  const auto modules = module_->named_modules("", /*include_self=*/false);
-  for (const auto& unit : engine_->units()) {
-    if (!unit->name.empty()) result.push_back(modules[unit->name]);
+  const auto modules = module()->named_modules("", /*include_self=*/false);
+  for (const Unit* unit : units()) {
+    if (!name_of(*unit).empty()) result.push_back(modules[name_of(*unit)]);
   }
   return result;
 }
 
 void ShardedModule::set_requires_gradient_sync(bool sync) {
-  engine_->set_gradient_sync(sync);
+  engine().set_gradient_sync(units(), sync);
 }
 
-bool ShardedModule::requires_gradient_sync() const noexcept {
-  return engine_->gradient_sync();
+bool ShardedModule::requires_gradient_sync() const {
+  return units().front()->syncs_gradients;
 }
 
 void ShardedModule::zero_grad(bool set_to_none) {
-  engine_->zero_grad(set_to_none);
-  for (const NamedTensor& ignored : unmanaged_) {
+  engine().zero_grad(units(), set_to_none);
+  for (const NamedTensor& ignored : unmanaged()) {
     at::Tensor tensor = ignored.second;
     at::Tensor& gradient = tensor.mutable_grad();
     if (!gradient.defined()) continue;
@@ -243,72 +309,43 @@ void ShardedModule::zero_grad(bool set_to_none) {
 }
 
 void ShardedModule::train(bool on) {
-  module_->train(on);
+  module()->train(on);
 }
 
 bool ShardedModule::is_training() const noexcept {
-  return module_->is_training();
+  return module()->is_training();
 }
 
 void ShardedModule::register_comm_hook(CommHook hook) {
   FSDP_CHECK(hook, "the communication hook is empty");
-  engine_->set_comm_hook(std::move(hook));
+  engine().set_comm_hook(std::move(hook));
 }
 
 ShardedModule& ShardedModule::apply(const std::function<void(torch::nn::Module&)>& fn) {
   FullParams scope = summon_full_params();
   {
     const at::NoGradGuard no_grad;
-    apply_below(*module_, fn);
+    apply_below(*module(), fn);
   }
   scope.close();
   return *this;
 }
 
 void ShardedModule::start_trace() {
-  engine_->start_trace();
+  engine().start_trace();
 }
 
 void ShardedModule::write_trace(const std::filesystem::path& path) const {
-  FSDP_CHECK(engine_->trace() != nullptr, "there is no trace to write; call start_trace() first");
-  engine_->trace()->write(path);
-}
-
-void ShardedModule::check_registered() {
-  const std::size_t now = registered_in(*module_);
-  if (now == registered_) return;
-  std::unordered_set<const c10::TensorImpl*> known;
-  for (const NamedTensor& ignored : unmanaged_) known.insert(ignored.second.unsafeGetTensorImpl());
-  for (const auto& unit : engine_->units()) {
-    for (const auto& parameter : unit->parameters)
-      known.insert(parameter->full.unsafeGetTensorImpl());
-  }
-  std::unordered_set<const c10::TensorImpl*> present;
-  for (const auto& item : module_->named_parameters()) {
-    if (!item.value().defined()) continue;
-    const auto* const tensor = item.value().unsafeGetTensorImpl();
-    present.insert(tensor);
-    FSDP_CHECK(known.count(tensor) != 0, "parameter '", item.key(),
-               "' was registered after the module was wrapped: it is not sharded, and its "
-               "gradient would not be reduced; register it before");
-  }
-  for (const auto& unit : engine_->units()) {
-    for (const auto& parameter : unit->parameters)
-      FSDP_CHECK(present.count(parameter->full.unsafeGetTensorImpl()) != 0, "parameter '",
-                 parameter->name(),
-                 "' is not registered in the module any more (replace_module, "
-                 "unregister_module): change the module before it is wrapped");
-  }
-  registered_ = now;
+  FSDP_CHECK(engine().trace() != nullptr, "there is no trace to write; call start_trace() first");
+  engine().trace()->write(path);
 }
 
 void ShardedModule::begin_forward() {
-  check_registered();
-  engine_->begin_forward();
+  engine().begin_forward();
 }
 
 void ShardedModule::end_forward() {
-  engine_->end_forward();
+  engine().end_forward();
   if (checkpoint_policy_ && at::GradMode::is_enabled()) check_recomputed();
 }
 
@@ -316,7 +353,7 @@ void ShardedModule::end_forward() {
 void ShardedModule::check_recomputed() {
   if (recomputes_->exchange(true)) return;
   std::vector<std::string> chosen;
-  for (const auto& item : module_->named_modules("", /*include_self=*/false)) {
+  for (const auto& item : module()->named_modules("", /*include_self=*/false)) {
     if (options().activation_checkpointing_policy(*item.value())) chosen.push_back(item.key());
   }
   if (chosen.empty()) return;
@@ -327,7 +364,7 @@ void ShardedModule::check_recomputed() {
 }
 
 void ShardedModule::abandon_forward(const char* what) noexcept {
-  engine_->abandon_forward(what);
+  engine().abandon_forward(what);
 }
 
 }  // namespace fsdp

@@ -26,6 +26,7 @@
 #include <functional>
 #include <iosfwd>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <unordered_map>
@@ -44,7 +45,11 @@ namespace fsdp {
 
 namespace internal {
 class Engine;
-struct Ignored;
+struct EngineLife;
+struct Parameter;
+struct PerModule;
+struct Unit;
+struct WrappedModule;
 }  // namespace internal
 
 struct SummonOptions {
@@ -78,6 +83,9 @@ class FullParams {
 using NamedTensor = std::pair<std::string, at::Tensor>;
 
 // Everything except forward: the part that does not depend on the module's type.
+//
+// It may belong to a module inside a sharded one (see fully_shard.h).  Then it is about that part
+// alone: its parameters, its units, its state, under the names that they have in it.
 class ShardedModule {
  public:
   // Collective.  Shards the module in place.
@@ -93,13 +101,15 @@ class ShardedModule {
   // false, modules on several devices, meta parameters that nothing initializes, ranks whose
   // modules or options differ.
   ShardedModule(std::shared_ptr<torch::nn::Module> module, FsdpOptions options);
-  // Not collective.  The module is left without memory for its parameters.
+  // Not collective.  The module is left without memory for its parameters, unless a module around
+  // it was sharded after it, and goes on.
   ~ShardedModule();
   ShardedModule(const ShardedModule&) = delete;
   ShardedModule& operator=(const ShardedModule&) = delete;
 
   const std::shared_ptr<torch::nn::Module>& module() const noexcept;
-  const FsdpOptions& options() const noexcept;
+  // Those of the outermost module.
+  const FsdpOptions& options() const;
 
   // Returns the tensors for the optimizer.  With use_orig_params: each parameter's rows on this
   // rank, in the order of the module; else flat tensors, one for each unit and dtype.  Rows are
@@ -117,7 +127,7 @@ class ShardedModule {
   // their sum.  Until then .grad of parameters() cannot be read, clipped or stepped, but
   // zero_grad() drops the kept gradients.  See no_sync.
   void set_requires_gradient_sync(bool sync);
-  bool requires_gradient_sync() const noexcept;
+  bool requires_gradient_sync() const;
 
   // Like torch::nn::Module's, and like that of an optimizer over parameters(): clears all
   // gradients, including kept ones.  On an accelerator a backward that threw ends in a thread of
@@ -182,13 +192,25 @@ class ShardedModule {
   void write_trace(const std::filesystem::path& path) const;
 
   // The engine, for code built on it.  See libfsdp/internal/engine/engine.h.
-  internal::Engine& engine() const noexcept;
+  // Throws: c10::Error if the sharded module around this one has been destroyed.
+  internal::Engine& engine() const;
+  // The units of this module, the root's first.
+  std::vector<internal::Unit*> units() const;
+  // Whether parameters() has flat ones: use_orig_params is false for a unit.
+  bool has_flat_parameters() const;
+  // The unit's name, and the parameter's names, in this module.
+  std::string name_of(const internal::Unit& unit) const;
+  std::vector<std::string> names_of(const internal::Parameter& parameter) const;
   // Ignored parameters.
-  const std::vector<NamedTensor>& unmanaged() const noexcept { return unmanaged_; }
+  const std::vector<NamedTensor>& unmanaged() const noexcept;
   // The dtypes of the module's buffers before mixed_precision cast them, by name.
-  const std::unordered_map<std::string, c10::ScalarType>& buffer_dtypes() const noexcept {
-    return buffer_dtypes_;
-  }
+  const std::unordered_map<std::string, c10::ScalarType>& buffer_dtypes() const noexcept;
+
+  // For fully_shard().
+  ShardedModule(std::shared_ptr<torch::nn::Module> module, FsdpOptions options,
+                const internal::PerModule& per_module);
+  // Returns whether a module around it has, or had, its units.
+  bool is_taken_in() const noexcept;
 
  protected:
   void begin_forward();
@@ -202,18 +224,20 @@ class ShardedModule {
                                                std::optional<AnyStateDictConfig>,
                                                std::optional<AnyOptimStateDictConfig>);
 
-  void check_registered();
+  // `per_module`: null for a wrapper.
+  void shard(std::shared_ptr<torch::nn::Module> module, FsdpOptions options,
+             const internal::PerModule* per_module);
+  // Returns the name without that of this module; nothing if it is not below it.
+  std::optional<std::string> local_name(const std::string& name) const;
   void check_recomputed();
 
-  std::shared_ptr<torch::nn::Module> module_;
-  std::size_t registered_ = 0;  // tells whether other parameters or modules were registered since
+  std::shared_ptr<internal::WrappedModule> wrapped_;
   // Whether checkpoint_policy_ has chosen a module that forward asked for, or nobody needs to know.
   const std::shared_ptr<std::atomic<bool>> recomputes_ = std::make_shared<std::atomic<bool>>(false);
   InputCast input_cast_;
-  std::vector<NamedTensor> unmanaged_;
-  std::unordered_map<std::string, c10::ScalarType> buffer_dtypes_;
   StateDictSettings state_dict_settings_;
   std::unique_ptr<internal::Engine> engine_;
+  std::shared_ptr<internal::EngineLife> life_;
 };
 
 std::ostream& operator<<(std::ostream& out, const ShardedModule& module);

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "libfsdp/internal/engine/engine.h"
-#include "libfsdp/internal/engine/unit.h"
+#include "libfsdp/internal/units/unit.h"
 
 namespace fsdp {
 using namespace internal;

@@ -17,7 +17,7 @@
 #include "libfsdp/internal/comm/devices.h"
 #include "libfsdp/internal/comm/errors.h"
 #include "libfsdp/internal/engine/engine.h"
-#include "libfsdp/internal/engine/shard_tensor.h"
+#include "libfsdp/internal/units/shard_tensor.h"
 
 namespace fsdp {
 using namespace internal;
@@ -79,6 +79,12 @@ std::vector<std::shared_ptr<ProcessGroup>> groups_of(const torch::optim::Optimiz
       last = life->engine;
       add(last->options().process_group);
       add(last->options().replicate_group);
+      const auto& root = last->units().front()->sharding;
+      for (const auto& unit : last->units()) {
+        if (unit->sharding == root) continue;
+        add(unit->sharding->mesh.shard);
+        add(unit->sharding->mesh.replicate);
+      }
     }
   }
   return result;

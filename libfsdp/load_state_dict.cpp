@@ -14,7 +14,7 @@
 #include "libfsdp/fully_sharded.h"
 #include "libfsdp/internal/engine/engine.h"
 #include "libfsdp/internal/engine/outside_step.h"
-#include "libfsdp/internal/engine/own_work.h"
+#include "libfsdp/internal/units/own_work.h"
 #include "libfsdp/internal/state/load_problems.h"
 #include "libfsdp/internal/state/state_entries.h"
 
@@ -32,7 +32,6 @@ class Load {
   Load(const ShardedModule& model, const StateDict& state_dict)
       : model_(model),
         state_dict_(state_dict),
-        rank_(model.engine().shard_group()->rank()),
         entries_(flat_state_entries(model)) {
     const bool flat = std::any_of(entries_.begin(), entries_.end(), [&](const StateEntry& entry) {
       return entry.flat != nullptr && state_dict.find(entry.name) != nullptr;
@@ -69,7 +68,7 @@ class Load {
         copy.target.copy_(copy.source);
     }
     // Graphs that saved a parameter must notice that it changed.
-    for (const auto& unit : model_.engine().units()) {
+    for (const Unit* unit : model_.units()) {
       for (const auto& parameter : unit->parameters) shard_was_written(*parameter);
     }
   }
@@ -78,7 +77,8 @@ class Load {
   void plan(const StateEntry& entry, const StateValue& value) {
     if (entry.parameter != nullptr) {
       add(entry, entry.parameter->shard.detach(), entry.parameter->shard.scalar_type(),
-          rows_in(value, entry.name, entry.parameter->layout, rank_, problems_));
+          rows_in(value, entry.name, entry.parameter->layout,
+                  entry.parameter->unit->sharding->rank(), problems_));
     } else if (entry.flat != nullptr) {
       if (same_layout(entry))
         add(entry, entry.flat->local, entry.flat->dtype,
@@ -90,7 +90,7 @@ class Load {
   }
 
   bool same_layout(const StateEntry& entry) {
-    const std::string expected = layout_text(*entry.flat, rank_);
+    const std::string expected = layout_text(*entry.flat, model_);
     const StateValue* const found = state_dict_.find(layout_key(entry.name));
     const std::string* const text = found == nullptr ? nullptr : found->as_string();
     if (text != nullptr && *text == expected) return true;
@@ -117,7 +117,6 @@ class Load {
 
   const ShardedModule& model_;
   const StateDict& state_dict_;
-  const int rank_;
   std::vector<StateEntry> entries_;
   std::vector<Copy> copies_;
   LoadProblems problems_;
@@ -132,7 +131,7 @@ LoadReport ShardedModule::load_state_dict(const StateDict& state_dict, bool stri
   std::optional<Load> load;
   LoadReport report;
   agree(options().process_group, "load_state_dict", [&] {
-    outside.emplace(*engine_, "load_state_dict");
+    outside.emplace(engine(), "load_state_dict");
     load.emplace(*this, state_dict);
     report = load->plan(strict);
   });

@@ -12,8 +12,8 @@
 #include <c10/util/Exception.h>
 
 #include "libfsdp/internal/comm/errors.h"
-#include "libfsdp/internal/engine/module_units.h"
-#include "libfsdp/internal/engine/unit.h"
+#include "libfsdp/internal/units/module_units.h"
+#include "libfsdp/internal/units/unit.h"
 #include "libfsdp/shard_layout.h"
 
 namespace fsdp {
@@ -181,7 +181,8 @@ MemoryEstimate estimate_memory(const torch::nn::Module& module, const FsdpOption
   result.replicas = setup.world_size / result.shard_ranks;
   result.offloaded = options.cpu_offload.offload_params;
   const Ignored ignored = ignored_by(module, options);
-  const Units units = units_of(module, options, ignored);
+  const Units units =
+      units_of(module, options, ignored, std::make_shared<const Sharding>(sharding_of(options)));
   std::vector<WorkingSet> sets;
   for (const auto& unit : units) {
     UnitEstimate estimate;

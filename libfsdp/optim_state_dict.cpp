@@ -13,8 +13,8 @@
 #include "libfsdp/agree.h"
 #include "libfsdp/fully_sharded.h"
 #include "libfsdp/internal/engine/engine.h"
-#include "libfsdp/internal/engine/gather_rows.h"
-#include "libfsdp/internal/engine/own_work.h"
+#include "libfsdp/internal/units/gather_rows.h"
+#include "libfsdp/internal/units/own_work.h"
 #include "libfsdp/internal/state/optim_targets.h"
 #include "libfsdp/internal/state/optimizer_schema.h"
 #include "libfsdp/internal/state/state_entries.h"
@@ -46,11 +46,10 @@ class Build {
  public:
   Build(const ShardedModule& model, const Optimizer& optimizer, const Form& form)
       : model_(model),
-        engine_(model.engine()),
         optimizer_(optimizer),
         schema_(schema_of(optimizer)),
         form_(form),
-        kept_(!form.rank0_only || is_first_rank(engine_)) {}
+        kept_(!form.rank0_only || is_first_rank(*model.units().front())) {}
 
   StateDict run() {
     const auto targets = optim_targets(model_, optimizer_);
@@ -105,7 +104,7 @@ class Build {
   }
 
   void add_flat(const OptimTarget& target) {
-    layouts_.set(target.name, layout_text(*target.flat, engine_.shard_group()->rank()));
+    layouts_.set(target.name, layout_text(*target.flat, model_));
     const ParamState state = state_of(schema_, optimizer_, target.tensor);
     if (state.empty()) return;
     StateDict values;
@@ -132,14 +131,13 @@ class Build {
     if (piece.parameter == nullptr) return placed(full ? tensor.clone() : tensor);
     const at::Tensor rows = target.view_of(piece, tensor);
     const ShardLayout& layout = piece.parameter->layout;
-    if (!full) return sharded_tensor(engine_, layout, placed(rows));
+    if (!full) return sharded_tensor(*piece.parameter->unit, layout, placed(rows));
     const at::Tensor whole =
-        gather_rows(engine_, rows, layout, "all-gather of " + name + " of '" + piece.name + "'");
+        gather_rows(*piece.parameter->unit, rows, layout, "all-gather of " + name + " of '" + piece.name + "'");
     return kept_ ? StateValue(placed(whole)) : StateValue();
   }
 
   const ShardedModule& model_;
-  Engine& engine_;
   const Optimizer& optimizer_;
   const OptimizerSchema& schema_;
   const Form form_;

@@ -11,8 +11,8 @@
 #include "libfsdp/internal/comm/collectives.h"
 #include "libfsdp/internal/comm/errors.h"
 #include "libfsdp/internal/engine/engine.h"
-#include "libfsdp/internal/engine/gather_rows.h"
-#include "libfsdp/internal/engine/own_work.h"
+#include "libfsdp/internal/units/gather_rows.h"
+#include "libfsdp/internal/units/own_work.h"
 #include "libfsdp/internal/state/optim_targets.h"
 #include "libfsdp/internal/state/state_skeleton.h"
 #include "libfsdp/optim_state_dict.h"
@@ -24,7 +24,7 @@ namespace {
 class Scatter {
  public:
   Scatter(const ShardedModule& model, const torch::optim::Optimizer& optimizer)
-      : engine_(model.engine()), first_(is_first_rank(engine_)) {
+      : root_(*model.units().front()), first_(is_first_rank(root_)) {
     for (const auto& group : optim_targets(model, optimizer)) {
       for (const OptimTarget& target : group) {
         for (const OptimPiece& piece : target.pieces) {
@@ -55,7 +55,7 @@ class Scatter {
   // Sends first to the first rank of every copy, then inside each copy.
   template <typename Send>
   void to_all(const Send& send) const {
-    for (const auto& group : {engine_.replicate_group(), engine_.shard_group()}) {
+    for (const auto& group : {root_.sharding->mesh.replicate, root_.sharding->mesh.shard}) {
       if (group && group->size() > 1) send(group);
     }
   }
@@ -87,7 +87,7 @@ class Scatter {
     if (found == parameters_.end()) return like;
     const Parameter* const sharded = found->second;
     if (sharded != nullptr && like.sizes() != at::IntArrayRef(sharded->layout.shape)) return like;
-    const auto options = like.options().device(engine_.streams().device());
+    const auto options = like.options().device(root_.compute_device);
     const at::Tensor whole = source != nullptr
                                  ? source->as_tensor()->to(options.device()).contiguous()
                                  : at::empty(like.sizes(), options);
@@ -97,11 +97,12 @@ class Scatter {
       });
     }
     if (sharded == nullptr) return whole;
-    const int rank = engine_.shard_group()->rank();
-    return sharded_tensor(engine_, sharded->layout, rows_of(whole, sharded->layout, rank).clone());
+    const Unit& unit = *sharded->unit;
+    return sharded_tensor(unit, sharded->layout,
+                          rows_of(whole, sharded->layout, unit.sharding->rank()).clone());
   }
 
-  Engine& engine_;
+  const Unit& root_;
   const bool first_;
   std::unordered_map<std::string, const Parameter*> parameters_;  // null: not sharded
 };

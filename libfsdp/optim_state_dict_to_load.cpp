@@ -14,7 +14,7 @@
 #include "libfsdp/fully_sharded.h"
 #include "libfsdp/internal/comm/errors.h"
 #include "libfsdp/internal/engine/engine.h"
-#include "libfsdp/internal/engine/own_work.h"
+#include "libfsdp/internal/units/own_work.h"
 #include "libfsdp/internal/state/load_problems.h"
 #include "libfsdp/internal/state/optim_targets.h"
 #include "libfsdp/internal/state/optimizer_schema.h"
@@ -33,7 +33,7 @@ class ToLoad {
  public:
   ToLoad(const ShardedModule& model, const Optimizer& optimizer, const StateDict& given)
       : optimizer_(optimizer),
-        part_(model.engine().shard_group()->rank()),
+        model_(model),
         states_(given.at("state").dict()),
         layouts_(given.find("flat_layouts")),
         targets_(optim_targets(model, optimizer)) {
@@ -171,7 +171,8 @@ class ToLoad {
     if (piece.parameter == nullptr) {
       rows = whole_in(value, what, target.tensor.sizes(), problems_);
     } else {
-      rows = rows_in(value, what, piece.parameter->layout, part_, problems_);
+      rows = rows_in(value, what, piece.parameter->layout,
+                     piece.parameter->unit->sharding->rank(), problems_);
       // Copy the rows, so that the rest of the whole tensor is not kept.
       if (rows.defined() && value.as_tensor() != nullptr) rows = rows.clone();
     }
@@ -213,7 +214,7 @@ class ToLoad {
 
   bool same_layout(const OptimTarget& target) {
     const StateValue* const found = layouts_->dict().find(target.name);
-    const std::string expected = layout_text(*target.flat, part_);
+    const std::string expected = layout_text(*target.flat, model_);
     const std::string* const text = found == nullptr ? nullptr : found->as_string();
     if (text != nullptr && *text == expected) return true;
     problems_.add(cat(quote(target.name), ": expected the layout '", expected, "', found ",
@@ -225,7 +226,7 @@ class ToLoad {
   }
 
   const Optimizer& optimizer_;
-  const int part_;
+  const ShardedModule& model_;
   const StateDict& states_;
   const StateValue* const layouts_;  // of flat tensors, if the state dict is a local one
   std::vector<std::vector<OptimTarget>> targets_;

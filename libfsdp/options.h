@@ -62,9 +62,9 @@ struct MixedPrecision {
   std::optional<c10::ScalarType> buffer_dtype;
   // Leave gradients in the dtype they were reduced in instead of that of the shards.
   bool keep_low_precision_grads = false;
-  // Cast floating-point arguments of the root's forward to param_dtype.  PyTorch's option of this
-  // name also applies to inner units.  Here inner units have no entry hook, so it has only the
-  // effect that it has on a root in PyTorch.
+  // Cast floating-point arguments of the root's forward to param_dtype, and in inner units those of
+  // operators that take parameters.  (PyTorch casts where an inner unit is entered, which a module
+  // of C++ does not tell.)  Pointwise operators are left alone: they promote dtypes themselves.
   bool cast_forward_inputs = false;
   bool cast_root_forward_inputs = true;
   // Modules for which this is true keep the dtype of their parameters, each as a separate unit.

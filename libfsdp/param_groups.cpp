@@ -5,7 +5,7 @@
 
 #include "libfsdp/fully_sharded.h"
 #include "libfsdp/internal/comm/errors.h"
-#include "libfsdp/internal/engine/shard_tensor.h"
+#include "libfsdp/internal/units/shard_tensor.h"
 
 namespace fsdp {
 using namespace internal;
@@ -18,7 +18,7 @@ std::vector<std::int64_t> original_shape(const at::Tensor& tensor) {
 }
 
 DecayGroups decay_groups(const ShardedModule& module) {
-  FSDP_CHECK(module.options().use_orig_params,
+  FSDP_CHECK(!module.has_flat_parameters(),
              "decay_groups: flat tensors hold several parameters each: set use_orig_params");
   DecayGroups groups;
   for (const at::Tensor& parameter : module.parameters())

@@ -7,9 +7,9 @@
 
 #include "libfsdp/fully_sharded.h"
 #include "libfsdp/internal/engine/engine.h"
-#include "libfsdp/internal/engine/gather_rows.h"
+#include "libfsdp/internal/units/gather_rows.h"
 #include "libfsdp/internal/engine/outside_step.h"
-#include "libfsdp/internal/engine/own_work.h"
+#include "libfsdp/internal/units/own_work.h"
 #include "libfsdp/internal/state/state_entries.h"
 
 namespace fsdp {
@@ -25,8 +25,8 @@ at::Tensor placed(const at::Tensor& tensor, bool offload) {
 }
 
 StateDict full(const ShardedModule& model, const FullStateDictConfig& config) {
-  Engine& engine = model.engine();
-  const bool kept = !config.rank0_only || is_first_rank(engine);
+  const std::vector<Unit*> units = model.units();
+  const bool kept = !config.rank0_only || is_first_rank(*units.front());
   StateDict result;
   // Creates the entries in the order of the module first; units then fill theirs, unit by unit.
   for (const StateEntry& entry : state_entries(model)) {
@@ -39,15 +39,15 @@ StateDict full(const ShardedModule& model, const FullStateDictConfig& config) {
                                     config.offload_to_cpu));
     }
   }
-  for (const auto& unit : engine.units()) {
+  for (const Unit* unit : units) {
     for (const FlatGroup& group : unit->groups) {
       const at::Tensor blocks =
-          gather_blocks(engine, group.local, "all-gather of the state of '" + unit->name + "'");
+          gather_blocks(*unit, group.local, "all-gather of the state of '" + unit->name + "'");
       for (const Parameter* parameter : group.parameters) {
         if (!kept) continue;
         const at::Tensor whole =
             placed(joined(blocks, parameter->layout, parameter->offset), config.offload_to_cpu);
-        for (const std::string& name : parameter->names) result.at(name) = whole;
+        for (const std::string& name : model.names_of(*parameter)) result.at(name) = whole;
       }
     }
   }
@@ -55,13 +55,12 @@ StateDict full(const ShardedModule& model, const FullStateDictConfig& config) {
 }
 
 StateDict sharded(const ShardedModule& model, bool offload) {
-  const Engine& engine = model.engine();
   StateDict result;
   for (const StateEntry& entry : state_entries(model)) {
     if (entry.parameter == nullptr) {
       result.set(entry.name, placed(entry.whole.to(entry.built_dtype), offload));
     } else {
-      result.set(entry.name, sharded_tensor(engine, entry.parameter->layout,
+      result.set(entry.name, sharded_tensor(*entry.parameter->unit, entry.parameter->layout,
                                             placed(entry.parameter->shard.detach(), offload)));
     }
   }
@@ -69,14 +68,13 @@ StateDict sharded(const ShardedModule& model, bool offload) {
 }
 
 StateDict local(const ShardedModule& model, bool offload) {
-  const int rank = model.engine().shard_group()->rank();
   StateDict result;
   for (const StateEntry& entry : flat_state_entries(model)) {
     if (entry.flat == nullptr) {
       result.set(entry.name, placed(entry.whole, offload));
     } else {
       result.set(entry.name, placed(entry.flat->local.detach(), offload));
-      result.set(layout_key(entry.name), layout_text(*entry.flat, rank));
+      result.set(layout_key(entry.name), layout_text(*entry.flat, model));
     }
   }
   return result;
@@ -85,7 +83,7 @@ StateDict local(const ShardedModule& model, bool offload) {
 }  // namespace
 
 StateDict ShardedModule::state_dict() const {
-  const OutsideStep outside(*engine_, "state_dict");
+  const OutsideStep outside(engine(), "state_dict");
   const OwnWork own;
   const AnyStateDictConfig& config = state_dict_settings_.state_dict_config;
   switch (state_dict_settings_.state_dict_type) {

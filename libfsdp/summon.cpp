@@ -12,28 +12,25 @@
 #include "libfsdp/fully_sharded.h"
 #include "libfsdp/internal/comm/errors.h"
 #include "libfsdp/internal/engine/engine.h"
-#include "libfsdp/internal/engine/gather_rows.h"
+#include "libfsdp/internal/units/gather_rows.h"
 #include "libfsdp/internal/engine/gradients.h"
-#include "libfsdp/internal/engine/own_work.h"
+#include "libfsdp/internal/units/own_work.h"
 
 namespace fsdp {
 using namespace internal;
 
 class FullParams::Scope {
  public:
-  Scope(Engine& engine, const SummonOptions& options)
-      : engine_(engine),
-        life_(engine.life()),
-        options_(options),
-        persists_(persists(engine, options)) {
+  Scope(const ShardedModule& model, const SummonOptions& options)
+      : engine_(model.engine()), life_(engine_.life()), units_(model.units()), options_(options) {
     engine_.begin_summon("summon_full_params");
     try {
-      if (options_.with_grads) engine_.require_reduced("summon_full_params with with_grads");
+      if (options_.with_grads) require_reduced(units_, "summon_full_params with with_grads");
       const OwnWork own;
-      for (const auto& unit : engine_.units()) {
+      for (Unit* unit : units_) {
         // An optimizer may have dropped gradients since they were shown.
         show_gradients(*unit);
-        if (!options_.recurse && unit->parent != nullptr) continue;
+        if (!options_.recurse && unit != units_.front()) continue;
         for (FlatGroup& group : unit->groups) summon(*unit, group);
       }
     } catch (...) {
@@ -54,7 +51,7 @@ class FullParams::Scope {
     std::exception_ptr error;
     try {
       const OwnWork own;
-      if (persists_) write_back();
+      write_back();
     } catch (...) {
       error = std::current_exception();
     }
@@ -68,9 +65,9 @@ class FullParams::Scope {
 
  private:
   // What is not sharded keeps what is written, as in PyTorch, unless other ranks do not see it.
-  static bool persists(const Engine& engine, const SummonOptions& options) {
-    return options.writeback || (engine.options().sharding_strategy == ShardingStrategy::kNoShard &&
-                                 !options.rank0_only);
+  bool persists(const Unit& unit) const {
+    return options_.writeback ||
+           (unit.sharding->strategy == ShardingStrategy::kNoShard && !options_.rank0_only);
   }
   bool shows() const {
     return !options_.rank0_only || engine_.options().process_group->rank() == 0;
@@ -78,12 +75,12 @@ class FullParams::Scope {
 
   void summon(Unit& unit, FlatGroup& group) {
     const at::Tensor blocks =
-        gather_blocks(engine_, group.local, "all-gather of parameters of '" + unit.name + "'");
+        gather_blocks(unit, group.local, "all-gather of parameters of '" + unit.name + "'");
     for (Parameter* parameter : group.parameters) {
       if (!shows()) continue;
       summoned_.push_back(parameter);
       // Whole already, and writes to it persist.
-      if (unit.always_unsharded && persists_) continue;
+      if (unit.always_unsharded && persists(unit)) continue;
       at::Tensor full = joined(blocks, parameter->layout, parameter->offset);
       if (options_.offload_to_cpu) full = full.cpu();
       parameter->full.set_data(full);
@@ -102,7 +99,7 @@ class FullParams::Scope {
           .copy_(parameter->shard.grad().reshape({-1}));
     }
     const at::Tensor blocks =
-        gather_blocks(engine_, local, "all-gather of gradients of '" + unit.name + "'");
+        gather_blocks(unit, local, "all-gather of gradients of '" + unit.name + "'");
     if (!any || !shows()) return;
     for (Parameter* parameter : group.parameters) {
       if (!parameter->shard.grad().defined()) continue;
@@ -113,13 +110,14 @@ class FullParams::Scope {
   }
 
   void write_back() {
-    const int rank = engine_.shard_group()->rank();
     for (Parameter* parameter : summoned_) {
+      if (!persists(*parameter->unit)) continue;
       FSDP_CHECK(parameter->full.sizes() == at::IntArrayRef(parameter->layout.shape), "parameter '",
                  parameter->name(), "' was given the shape ", parameter->full.sizes(),
                  " inside summon_full_params; it is ", at::IntArrayRef(parameter->layout.shape));
       if (still_taken(*parameter)) continue;
-      const at::Tensor rows = rows_of(parameter->full.detach(), parameter->layout, rank);
+      const at::Tensor rows =
+          rows_of(parameter->full.detach(), parameter->layout, parameter->unit->sharding->rank());
       // Parameters that were only read may still have their backward ahead.
       if (rows.scalar_type() == parameter->shard.scalar_type() &&
           rows.device() == parameter->shard.device() && at::equal(rows, parameter->shard))
@@ -129,9 +127,9 @@ class FullParams::Scope {
       shard_was_written(*parameter);
     }
     for (Parameter* parameter : with_gradient_) {
-      if (parameter->full.grad().defined())
-        parameter->shard.mutable_grad().copy_(
-            rows_of(parameter->full.grad(), parameter->layout, rank));
+      if (persists(*parameter->unit) && parameter->full.grad().defined())
+        parameter->shard.mutable_grad().copy_(rows_of(parameter->full.grad(), parameter->layout,
+                                                      parameter->unit->sharding->rank()));
     }
   }
 
@@ -145,7 +143,7 @@ class FullParams::Scope {
       engine_.hook_gradients(*parameter);
     }
     for (Parameter* parameter : with_gradient_) parameter->full.mutable_grad().reset();
-    for (const auto& unit : engine_.units()) {
+    for (Unit* unit : units_) {
       if (unit->always_unsharded) make_unsharded(*unit);
       show_gradients(*unit);
     }
@@ -155,8 +153,8 @@ class FullParams::Scope {
 
   Engine& engine_;
   const std::shared_ptr<EngineLife> life_;
+  const std::vector<Unit*> units_;
   const SummonOptions options_;
-  const bool persists_;
   std::vector<Parameter*> summoned_;
   std::vector<Parameter*> with_gradient_;
   bool closed_ = false;
@@ -183,9 +181,9 @@ FullParams ShardedModule::summon_full_params(const SummonOptions& options) {
              "make the ranks differ; set one of the two to false");
   FSDP_CHECK(!(options.with_grads && options.offload_to_cpu),
              "summon_full_params with with_grads and offload_to_cpu is not supported");
-  FSDP_CHECK(!(options.with_grads && !engine_->options().use_orig_params),
+  FSDP_CHECK(!(options.with_grads && has_flat_parameters()),
              "summon_full_params with with_grads needs use_orig_params");
-  return FullParams(std::make_unique<FullParams::Scope>(*engine_, options));
+  return FullParams(std::make_unique<FullParams::Scope>(*this, options));
 }
 
 }  // namespace fsdp

@@ -16,6 +16,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "libfsdp/fully_shard.h"
 #include "libfsdp/optim_state_dict.h"
 #include "tests/libfsdp/train_loop.h"
 
@@ -71,8 +72,11 @@ class Sequence {
     options_.sharding_strategy =
         one_of<ShardingStrategy>({ShardingStrategy::kFullShard, ShardingStrategy::kShardGradOp,
                                   ShardingStrategy::kNoShard, ShardingStrategy::kHybridShard});
+    way_ = options_.use_orig_params ? one_of({Way::kWrapped, Way::kComposed, Way::kNested})
+                                    : Way::kWrapped;
     one_unit_ = options_.use_orig_params && chance(25);
-    if (!one_unit_) options_.auto_wrap_policy = module_wrap_policy<nn::LinearImpl>();
+    if (!one_unit_ && way_ == Way::kWrapped)
+      options_.auto_wrap_policy = module_wrap_policy<nn::LinearImpl>();
     options_.bucket_bytes = chance(50) ? 0 : 4 << 20;
     options_.forward_prefetch = chance(50);
     options_.backward_prefetch = one_of<BackwardPrefetch>(
@@ -86,8 +90,11 @@ class Sequence {
     for (const auto& unit : units()) {
       if (chance(15)) set_trainable(unit, false, /*wrapped=*/false);
     }
-    sharded_.emplace(net_, options_);
+    shard();
     say(std::string(name_of(options_.sharding_strategy)) +
+        (way_ == Way::kWrapped    ? ""
+         : way_ == Way::kComposed ? ", composed"
+                                  : ", nested") +
         (options_.use_orig_params ? one_unit_ ? ", one unit" : "" : ", flat") +
         (dtype_ == torch::kFloat ? ", float" : ", double"));
     const double rate = 0.05;
@@ -130,6 +137,47 @@ class Sequence {
   template <typename T>
   T one_of(std::initializer_list<T> values) {
     return *(values.begin() + number(static_cast<int>(values.size())));
+  }
+
+  // By the wrapper, by fully_shard() alone, or the wrapper around what fully_shard() has sharded,
+  // each module with a strategy of its own then.
+  void shard() {
+    if (way_ == Way::kWrapped || (way_ == Way::kNested && one_unit_)) {
+      wrapper_.emplace(net_, options_);
+      sharded_ = &*wrapper_;
+      return;
+    }
+    FullyShardOptions inner;
+    inner.process_group = group_;
+    inner.device_id = options_.device_id;
+    inner.node_size = options_.node_size;
+    inner.bucket_bytes = options_.bucket_bytes;
+    inner.forward_prefetch = options_.forward_prefetch;
+    inner.backward_prefetch = options_.backward_prefetch;
+    const auto varied = [&] {
+      FullyShardOptions result = inner;
+      result.sharding_strategy =
+          one_of<ShardingStrategy>({ShardingStrategy::kFullShard, ShardingStrategy::kShardGradOp,
+                                    ShardingStrategy::kNoShard, ShardingStrategy::kHybridShard});
+      if (chance(30)) result.reshard_after_forward = chance(50);
+      return result;
+    };
+    if (!one_unit_) {
+      for (const nn::Linear& linear : {net_->a, net_->b, net_->c}) {
+        if (chance(80)) fully_shard(linear, varied());
+      }
+    }
+    if (way_ == Way::kNested) {
+      wrapper_.emplace(net_, options_);
+      sharded_ = &*wrapper_;
+    } else {
+      composed_ = fully_shard(net_, varied());
+      sharded_ = composed_.get();
+    }
+  }
+  Tensor forward(const Tensor& x) {
+    return wrapper_ ? wrapper_->forward(x)
+                    : net_->forward(options_.device_id ? x.to(*options_.device_id) : x);
   }
 
   void say(const std::string& text) {
@@ -215,8 +263,8 @@ class Sequence {
       for (int rank = 0; rank < group_->size(); ++rank)
         (whole_loss(batch, rank, twice) / group_->size()).backward();
       unseen_.clear();
-      Tensor loss = loss_of(sharded_->forward(input(batch, group_->rank())));
-      if (twice) loss = loss + loss_of(sharded_->forward(input(batch + 1000, group_->rank())));
+      Tensor loss = loss_of(forward(input(batch, group_->rank())));
+      if (twice) loss = loss + loss_of(forward(input(batch + 1000, group_->rank())));
       loss.backward();
       unreduced_ = !sync;
     }
@@ -359,7 +407,7 @@ class Sequence {
   void evaluate() {
     say("evaluate");
     const torch::NoGradGuard no_grad;
-    const Tensor found = sharded_->forward(input(7, 0));
+    const Tensor found = forward(input(7, 0));
     const Tensor expected = whole_->forward(input(7, 0));
     EXPECT_LE(distance(found, expected), tolerance()) << "evaluation";
   }
@@ -398,7 +446,11 @@ class Sequence {
   Net net_;
   std::set<std::string> frozen_;
   std::set<std::string> unseen_;  // set since the last forward
-  std::optional<Sharded> sharded_;
+  enum class Way { kWrapped, kComposed, kNested };
+  Way way_ = Way::kWrapped;
+  std::optional<Sharded> wrapper_;
+  std::shared_ptr<ShardedModule> composed_;
+  ShardedModule* sharded_ = nullptr;
   std::vector<std::vector<std::string>> later_;  // units that no optimizer has yet
   std::unique_ptr<Sgd> optimizer_;
   std::unique_ptr<Sgd> whole_optimizer_;

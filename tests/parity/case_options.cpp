@@ -82,4 +82,42 @@ FsdpOptions case_options(const ParityCase& wanted, const std::shared_ptr<Process
   return options;
 }
 
+std::map<std::string, std::string> own_words(const ParityCase& wanted) {
+  std::map<std::string, std::string> result;
+  for (const std::string& own : wanted.own) {
+    const std::size_t sign = own.find('=');
+    result[own.substr(0, sign)] = own.substr(sign + 1);
+  }
+  return result;
+}
+
+FullyShardOptions composed_options(const ParityCase& wanted, const std::string& words,
+                                   const FsdpOptions& options) {
+  ParityCase own;
+  own.mixed = words;
+  FullyShardOptions result;
+  result.process_group = options.process_group;
+  result.replicate_group = options.replicate_group;
+  result.node_size = options.node_size;
+  result.sharding_strategy = options.sharding_strategy;
+  if (own.casts("hold")) result.reshard_after_forward = false;
+  if (own.casts("reshard")) result.reshard_after_forward = true;
+  result.mp_policy.param_dtype = options.mixed_precision.param_dtype;
+  result.mp_policy.reduce_dtype = options.mixed_precision.reduce_dtype;
+  if (own.casts("param")) result.mp_policy.param_dtype = at::kBFloat16;
+  if (own.casts("reduce32")) result.mp_policy.reduce_dtype = at::kFloat;
+  if (own.casts("full")) {
+    result.mp_policy.param_dtype = at::kFloat;
+    result.mp_policy.reduce_dtype.reset();
+  }
+  if (own.casts("out")) result.mp_policy.output_dtype = at::kBFloat16;
+  result.backward_prefetch = options.backward_prefetch;
+  result.forward_prefetch = options.forward_prefetch;
+  result.bucket_bytes = wanted.bucket_bytes;
+  result.offload_policy = options.cpu_offload;
+  result.sync_module_states = options.sync_module_states;
+  result.param_init_fn = options.param_init_fn;
+  return result;
+}
+
 }  // namespace fsdp::test

@@ -32,7 +32,10 @@ DEFAULTS = {
     "clip": 0.0,                # largest norm, 0 for none
     "norm": 2.0,                # p of the norm, 0 for the maximum
     "optimizer": "adamw",       # "adam", without decay; "sgd", which unlike Adam depends on the scale of gradients
-    "peer": "fsdp1",            # PyTorch's side; "ddp", if FSDP1 is wrong or refuses: see docs/parity.md
+    "peer": "fsdp1",            # PyTorch's side; "ddp", if FSDP1 is wrong or refuses: see docs/parity.md; "fsdp2" (fully_shard)
+    # fsdp2: modules with options of their own, "name=words": as in `mixed`, and "full" (computes in float32), "out" (its outputs are
+    # bfloat16), "hold" (not resharded after forward), "reshard".
+    "own": [],
 }
 
 SHARDED = ("FULL_SHARD", "SHARD_GRAD_OP")
@@ -86,6 +89,20 @@ def gpt_programs(world):
         yield {"strategy": SHARDED[(i + world) % 2], "use_orig_params": i % 4 > 1, **program}
     yield {"use_orig_params": True, "frozen": ["blocks.0.qkv.", "blocks.1.ln1.weight", "emb."]}
     yield {"use_orig_params": True, "mixed": "param+reduce", "micro": 3, "no_sync": True, "clip": 0.5}
+    if world > 1:
+        yield from ({"peer": "fsdp2", "use_orig_params": True, **program} for program in composed(world))
+
+
+def composed(world):
+    """Cases of fully_shard(), which FSDP1 has nothing for."""
+    yield {}
+    yield {"strategy": "SHARD_GRAD_OP", "clip": 0.5, "micro": 3, "no_sync": True}
+    yield {"own": ["blocks.0=hold", "=reshard"], "forwards": 2, "optimizer": "sgd"}
+    yield {"frozen": ["blocks.0.", "blocks.1.ln1.weight"], "evaluate": True}
+    yield {"mixed": "param+reduce32", "clip": 0.5}
+    yield {"mixed": "param+reduce32", "own": ["blocks.0=full+out"]}
+    if world == 4:
+        yield {"strategy": "HYBRID_SHARD", "shard": 2, "clip": 0.5}
 
 
 def other_models(world, model):
@@ -95,6 +112,8 @@ def other_models(world, model):
                 {"mixed": "param+reduce"}, {"mixed": "param"}]
     if model == "conv":
         programs += [{"mixed": "param+reduce+buffer"}, {"mixed": "buffer"}]
+        if world > 1:
+            yield {"peer": "fsdp2", "use_orig_params": True, "mixed": "param+reduce32", "own": [f"stages.{i}.bn=full+out" for i in (0, 1)]}
     for i, program in enumerate(programs):
         yield {"use_orig_params": i % 2 == 1, "strategy": SHARDED[(i + world) % 2], **program}
 

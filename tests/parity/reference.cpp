@@ -125,6 +125,7 @@ ParityCase read_case(const Json& json) {
       {"norm", into(&ParityCase::norm)},
       {"optimizer", into(&ParityCase::optimizer)},
       {"peer", into(&ParityCase::peer)},
+      {"own", into(&ParityCase::own)},
   };
   ParityCase out;
   TORCH_CHECK(json.as_object(), "a case is not an object");

@@ -32,6 +32,7 @@ struct ParityCase {
   double norm = 2;
   std::string optimizer;
   std::string peer;
+  std::vector<std::string> own;
 
   // Beyond cases.py.
   bool evaluate_early = false;    // a forward without gradients between a backward and its step

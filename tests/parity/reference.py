@@ -30,8 +30,10 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 from safetensors.torch import load_file, save_file
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import apply_activation_checkpointing, checkpoint_wrapper
-from torch.distributed.fsdp import BackwardPrefetch, FullyShardedDataParallel, MixedPrecision, ShardingStrategy
+from torch.distributed.fsdp import (BackwardPrefetch, FSDPModule, FullyShardedDataParallel, MixedPrecision, MixedPrecisionPolicy,
+                                    ShardingStrategy, fully_shard)
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy, always_wrap_policy, size_based_auto_wrap_policy
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
@@ -108,8 +110,53 @@ class Replica(DistributedDataParallel):
         return torch.nn.utils.clip_grad_norm_(self.parameters(), max_norm, norm_type)
 
 
+class Composed:
+    """A module sharded by fully_shard(), with FSDP1's methods."""
+
+    def __init__(self, module):
+        self.module = module
+
+    def __call__(self, x):
+        return self.module(x)
+
+    def parameters(self):
+        return self.module.parameters()
+
+    @contextlib.contextmanager
+    def no_sync(self):
+        self.module.set_requires_gradient_sync(False)
+        yield
+        self.module.set_requires_gradient_sync(True)
+
+    def clip_grad_norm_(self, max_norm, norm_type=2.0):
+        return torch.nn.utils.clip_grad_norm_(self.module.parameters(), max_norm, norm_type).full_tensor()
+
+
+def composed(module, model, case):
+    own = dict(text.split("=") for text in case["own"])
+    world, shard = dist.get_world_size(), case["shard"]
+    mesh = init_device_mesh("cpu", (world // shard, shard) if shard else (world,), mesh_dim_names=("copies", "shards") if shard else ("shards",))
+    for name, inner in reversed(list(module.named_modules())):
+        if name and not isinstance(inner, tuple(MODELS[model].units)) and name not in own:
+            continue
+        words = own.get(name, "").split("+")
+        dtypes = own[name] if name in own and {"param", "full"} & set(words) else case["mixed"]
+        given = {f"{word}_dtype": torch.bfloat16 for word in dtypes.split("+") if word in ("param", "reduce")}
+        if "reduce32" in dtypes:
+            given["reduce_dtype"] = torch.float32
+        if "full" in words:
+            given["param_dtype"] = torch.float32
+        if "out" in words:
+            given["output_dtype"] = torch.bfloat16
+        reshard = "hold" not in words and ("reshard" in words or case["strategy"] != "SHARD_GRAD_OP")
+        fully_shard(inner, mesh=mesh, reshard_after_forward=reshard, mp_policy=MixedPrecisionPolicy(**given))
+    return Composed(module)
+
+
 def wrapped(module, model, case, groups):
     units = MODELS[model].units
+    if case["peer"] == "fsdp2":
+        return composed(module, model, case)
     if case["peer"] == "ddp":
         return Replica(module, find_unused_parameters=MODELS[model].loop is None, broadcast_buffers=False)
     policy = {"units": ModuleWrapPolicy(set(units)), "none": None, "all": always_wrap_policy, "size": size_policy}[case["wrap"]]
@@ -173,6 +220,10 @@ def supervised(module, shard, case, data, steps):
 
 def state_of(prefix, sharded, ignored):
     """Returns units; tensors of each rank; shared tensors."""
+    if isinstance(sharded, Composed):
+        units = [prefix + name for name, m in sharded.module.named_modules() if isinstance(m, FSDPModule)]
+        own = {prefix + name: b.detach().clone() for name, b in sharded.module.named_buffers()}
+        return units, own, {prefix + name: p.full_tensor().detach().clone() for name, p in sharded.module.named_parameters()}
     # The root, and modules with their own parameters: FSDP1 wraps a list of modules too, without parameters.
     units = [prefix + clean(name) for name, m in sharded.named_modules()
              if isinstance(m, FullyShardedDataParallel) and (m is sharded or m._handle is not None)]

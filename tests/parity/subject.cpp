@@ -10,6 +10,7 @@
 #include <torch/utils.h>
 
 #include "libfsdp/activation_checkpoint.h"
+#include "libfsdp/fully_shard.h"
 #include "libfsdp/internal/comm/collectives.h"
 #include "libfsdp/meta_device.h"
 #include "tests/parity/case_options.h"
@@ -70,6 +71,53 @@ class ShardedSubject final : public Subject {
   Sharded sharded_;
 };
 
+// Twice the mean, to distinguish it from the library's own reduction.
+void reduce_to_twice_the_mean(const std::shared_ptr<ProcessGroup>& group, at::Tensor& unsharded,
+                              at::Tensor& sharded) {
+  const double factor = 2.0 / group->size();
+  if (unsharded.is_same(sharded)) {
+    all_reduce(group, unsharded, ReduceOp::kSum, "the test's hook").wait();
+  } else {
+    reduce_scatter(group, sharded, unsharded, "the test's hook").wait();
+  }
+  sharded.mul_(factor);
+}
+
+class ComposedSubject final : public Subject {
+ public:
+  ComposedSubject(std::shared_ptr<ParityModel> model, const ParityCase& wanted,
+                  const FsdpOptions& options)
+      : model_(std::move(model)) {
+    const std::map<std::string, std::string> own = own_words(wanted);
+    if (auto* const gpt = model_->as<GPTImpl>())
+      gpt->call = [](Block& block, const at::Tensor& x) { return fsdp::call(*block, x); };
+    auto modules = model_->named_modules().pairs();
+    for (auto item = modules.rbegin(); item != modules.rend(); ++item) {
+      const auto& [name, module] = *item;
+      if (!name.empty() && !is_unit(*module) && own.count(name) == 0) continue;
+      const auto words = own.find(name);
+      sharded_ = fully_shard(
+          module, composed_options(wanted, words == own.end() ? "" : words->second, options));
+    }
+    if (wanted.comm_hook) sharded_->register_comm_hook(reduce_to_twice_the_mean);
+  }
+
+  at::Tensor forward(const at::Tensor& x) override { return fsdp::call(*model_, x); }
+  void set_requires_gradient_sync(bool sync) override {
+    sharded_->set_requires_gradient_sync(sync);
+  }
+  at::Tensor clip_grad_norm(double max_norm, double norm_type) override {
+    return sharded_->clip_grad_norm_(max_norm, norm_type);
+  }
+  std::vector<at::Tensor> parameters() override { return sharded_->parameters(); }
+  Tensors tensors() override { return full_tensors(*sharded_); }
+  std::vector<std::string> units() override { return sharded_->unit_names(); }
+
+ private:
+  const std::shared_ptr<ParityModel> model_;
+  std::shared_ptr<ShardedModule> sharded_;
+};
+
 void ignore(const ParityCase& wanted, ParityModel& model, FsdpOptions& options) {
   const auto& names = wanted.ignored;
   for (const auto& item : model.named_modules()) {
@@ -116,18 +164,6 @@ void scramble(ParityModel& model) {
   for (auto& buffer : model.buffers()) buffer.add_(1);
 }
 
-// Twice the mean, to distinguish it from the library's own reduction.
-void reduce_to_twice_the_mean(const std::shared_ptr<ProcessGroup>& group, at::Tensor& unsharded,
-                              at::Tensor& sharded) {
-  const double factor = 2.0 / group->size();
-  if (unsharded.is_same(sharded)) {
-    all_reduce(group, unsharded, ReduceOp::kSum, "the test's hook").wait();
-  } else {
-    reduce_scatter(group, sharded, unsharded, "the test's hook").wait();
-  }
-  sharded.mul_(factor);
-}
-
 }  // namespace
 
 void initialize(torch::nn::Module& module, const std::string& name, const Tensors& inputs) {
@@ -157,6 +193,9 @@ std::unique_ptr<Subject> sharded_subject(const ParityCase& wanted, const ParityI
                                          const std::shared_ptr<ProcessGroup>& group) {
   const auto model = initial_model(wanted, inputs);
   if (wanted.sync_module_states && group->rank() > 0) scramble(*model);
+  if (wanted.peer == "fsdp2")
+    return std::make_unique<ComposedSubject>(model, wanted,
+                                             options_of(wanted, inputs, *model, group));
   auto subject = std::make_unique<ShardedSubject>(model, options_of(wanted, inputs, *model, group));
   if (wanted.comm_hook) subject->register_comm_hook(reduce_to_twice_the_mean);
   return subject;

@@ -48,9 +48,11 @@ Names names_of(const ShardedModule& model, const torch::optim::Optimizer& optimi
 // The module's parameters in its order, each under its first name.
 std::vector<std::pair<std::string, StateValue>> parameters_of(const ShardedModule& model) {
   std::unordered_set<std::string> further;
-  for (const auto& unit : model.engine().units()) {
-    for (const auto& parameter : unit->parameters)
-      further.insert(std::next(parameter->names.begin()), parameter->names.end());
+  for (const Unit* unit : model.units()) {
+    for (const auto& parameter : unit->parameters) {
+      const std::vector<std::string> names = model.names_of(*parameter);
+      further.insert(std::next(names.begin()), names.end());
+    }
   }
   std::unordered_set<std::string> ignored;
   for (const auto& [name, _] : model.unmanaged()) ignored.insert(name);

@@ -15,7 +15,7 @@
 namespace fsdp::internal {
 
 ParameterPlaces::ParameterPlaces(const ShardedModule& model, const StateDict& state)
-    : sorts_(!model.options().use_orig_params) {
+    : sorts_(model.has_flat_parameters()) {
   for (const auto& [key, _] : state.entries()) places_.emplace(text_of(key), places_.size());
 }
 

@@ -28,7 +28,7 @@ using torch::nn::Module;
 
 class Construction {
  public:
-  Construction(Module& root, const std::vector<std::unique_ptr<Unit>>& units,
+  Construction(Module& root, const std::vector<Unit*>& units,
                const FsdpOptions& options, const Ignored& ignored, const Mesh& mesh,
                c10::Device device)
       : root_(root), ignored_(ignored), mesh_(mesh), device_(device) {
@@ -103,7 +103,7 @@ class Construction {
   };
 
   // Returns the bytes of its parameters.
-  static std::int64_t largest_unit(const std::vector<std::unique_ptr<Unit>>& units) {
+  static std::int64_t largest_unit(const std::vector<Unit*>& units) {
     std::int64_t largest = 0;
     for (const auto& unit : units) {
       std::int64_t bytes = 0;
@@ -199,7 +199,7 @@ class Construction {
 
   void cut_all() {
     for (Parameter* const parameter : std::exchange(whole_, {}))
-      cut(*parameter, mesh_.shard->rank());
+      cut(*parameter);
   }
 
   void move_buffers() {
@@ -234,11 +234,9 @@ class Construction {
 
 }  // namespace
 
-void construct(Module& module, const std::vector<std::unique_ptr<Unit>>& units,
+void construct(Module& module, const std::vector<Unit*>& units,
                const FsdpOptions& options, const Ignored& ignored, const Mesh& mesh,
                c10::Device device) {
-  const c10::Device shard_device =
-      options.cpu_offload.offload_params ? c10::Device(c10::kCPU) : device;
   Construction construction(module, units, options, ignored, mesh, device);
   std::set<std::string> held;
   const auto add = [&](const std::string& names) {
@@ -260,8 +258,7 @@ void construct(Module& module, const std::vector<std::unique_ptr<Unit>>& units,
   }
   // A rank that fails goes through the others' broadcasts before it tells.
   agree(options.process_group, "wrapping the module", [&] {
-    for (const auto& unit : units)
-      lay_out(*unit, mesh.shard->rank(), mesh.shard->size(), shard_device, device);
+    for (const auto& unit : units) lay_out(*unit, device);
     construction.run(std::move(held));
   });
 }

@@ -4,21 +4,20 @@
 // than its shards and some whole parameters.
 #pragma once
 
-#include <memory>
 #include <vector>
 
 #include <c10/core/Device.h>
 #include <torch/nn/module.h>
 
-#include "libfsdp/internal/engine/mesh.h"
-#include "libfsdp/internal/engine/module_units.h"
-#include "libfsdp/internal/engine/unit.h"
+#include "libfsdp/internal/units/sharding.h"
+#include "libfsdp/internal/units/module_units.h"
+#include "libfsdp/internal/units/unit.h"
 #include "libfsdp/options.h"
 
 namespace fsdp::internal {
 
 // Collective.  Leaves the tensors of `units` in the module without memory, and its buffers on the
-// device.  `units`: from units_of(), the same on every rank.
+// device.  `units`: new ones from units_of(), the same on every rank.
 //
 // A parameter is cut when all modules that it is registered in are done; one that anything else
 // refers to (`head->weight = embedding->weight` leaves it in head, but not in its registry), when
@@ -28,7 +27,7 @@ namespace fsdp::internal {
 // Throws: c10::Error on every rank, naming the ranks that failed: what materialize() throws; for an
 // initialization that writes a parameter of a module that was cut before, changes the shape, dtype
 // or requires_grad of a parameter, or registers one.
-void construct(torch::nn::Module& module, const std::vector<std::unique_ptr<Unit>>& units,
+void construct(torch::nn::Module& module, const std::vector<Unit*>& units,
                const FsdpOptions& options, const Ignored& ignored, const Mesh& mesh,
                c10::Device device);
 

@@ -8,7 +8,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "libfsdp/internal/engine/mesh.h"
+#include "libfsdp/internal/units/sharding.h"
 
 namespace fsdp::internal {
 

@@ -12,49 +12,42 @@
 #include "libfsdp/internal/comm/device_wait.h"
 #include "libfsdp/internal/comm/errors.h"
 #include "libfsdp/internal/comm/rank_monitor.h"
+#include "libfsdp/internal/engine/dispatch_key.h"
 #include "libfsdp/internal/engine/gather.h"
 #include "libfsdp/internal/engine/gradients.h"
-#include "libfsdp/internal/engine/own_work.h"
-#include "libfsdp/internal/engine/shard_tensor.h"
-#include "libfsdp/internal/engine/written_parameters.h"
+#include "libfsdp/internal/units/own_work.h"
+#include "libfsdp/internal/units/shard_tensor.h"
+#include "libfsdp/internal/units/written_parameters.h"
 
 namespace fsdp::internal {
-namespace {
 
-bool reshards_after_forward(ShardingStrategy strategy) {
-  return strategy == ShardingStrategy::kFullShard || strategy == ShardingStrategy::kHybridShard;
-}
-
-}  // namespace
-
-Engine::Engine(FsdpOptions options, std::shared_ptr<ProcessGroup> shard_group,
-               std::shared_ptr<ProcessGroup> replicate_group, c10::Device compute_device,
-               std::vector<std::unique_ptr<Unit>> units)
+Engine::Engine(FsdpOptions options, std::shared_ptr<WrappedModule> wrapped,
+               c10::Device compute_device, std::vector<std::unique_ptr<Unit>> units,
+               Bracket bracket)
     : options_(std::move(options)),
-      shard_group_(std::move(shard_group)),
-      replicate_group_(std::move(replicate_group)),
-      reshards_after_forward_(reshards_after_forward(options_.sharding_strategy)),
       units_(std::move(units)),
+      bracket_(bracket),
+      wrapped_(std::move(wrapped)),
       streams_(compute_device),
       buffers_(streams_, options_.limit_all_gathers),
-      gather_checks_(shard_group_, streams_, units_),
-      gather_context_{shard_group_, &streams_, &buffers_, &gather_checks_},
-      order_(shard_group_->size() == 1 && replicate_group_ ? replicate_group_ : shard_group_) {
+      gather_checks_(streams_, units_),
+      gather_context_{&streams_, &buffers_, &gather_checks_} {
+  const OwnWork own;
   life_->engine = this;
-  if (shard_group_->size() > 1 && replicate_group_) order_of_copies_.emplace(replicate_group_);
-  reduce_context_.shard_group = shard_group_;
-  reduce_context_.replicate_group = replicate_group_;
   reduce_context_.streams = &streams_;
   reduce_context_.buffers = &buffers_;
-  reduce_context_.flat = !options_.use_orig_params;
-  reduce_context_.keep_low_precision = options_.mixed_precision.keep_low_precision_grads;
+  std::int64_t id = 0;
   for (const auto& unit : units_) {
     unit->engine = this;
+    set_id(*unit, id++);
+    offloads_ = offloads_ || unit->sharding->is_offloaded;
+    unit->reshards_after_forward = unit->sharding->reshards_after_forward;
     // A single rank behaves like any other number of ranks; without sharding the module is left as
-    // it is.
+    // it is, unless nothing else tells of its forward.
     unit->always_unsharded =
-        unit->resident && options_.sharding_strategy == ShardingStrategy::kNoShard;
-    take_over(*unit, /*observed=*/!unit->always_unsharded);
+        unit->resident && unit->sharding->strategy == ShardingStrategy::kNoShard;
+    const bool observed = !unit->always_unsharded || bracket_ == Bracket::kNone;
+    take_over(*unit, observed ? std::optional(interception_key()) : std::nullopt);
     if (unit->always_unsharded) make_unsharded(*unit);
     for (const auto& parameter : unit->parameters) {
       hook_gradients(*parameter);
@@ -64,6 +57,17 @@ Engine::Engine(FsdpOptions options, std::shared_ptr<ProcessGroup> shard_group,
   }
   gradient_stream_ = streams_.id(Lane::kCompute);
   let_go_of_parameters();
+}
+
+std::vector<std::unique_ptr<Unit>> Engine::release_units() {
+  const std::lock_guard lock(life_->mutex);
+  life_->engine = nullptr;
+  for (const auto& unit : units_) {
+    unit->engine = nullptr;
+    // Autograd makes new nodes, without the hooks of this engine.
+    for (const auto& parameter : unit->parameters) parameter->accumulator.reset();
+  }
+  return std::move(units_);
 }
 
 Engine::~Engine() {
@@ -103,9 +107,11 @@ void Engine::trace_compute(const Unit* unit, Phase phase) {
 
 void Engine::set_comm_hook(CommHook hook) {
   FSDP_CHECK(!reduce_context_.hook, "a communication hook is registered already");
-  FSDP_CHECK(options_.sharding_strategy != ShardingStrategy::kHybridShard &&
-                 options_.sharding_strategy != ShardingStrategy::kHybridShardZero2,
-             "a communication hook cannot be registered for a hybrid sharding strategy");
+  for (const auto& unit : units_) {
+    FSDP_CHECK(unit->sharding->strategy != ShardingStrategy::kHybridShard &&
+                   unit->sharding->strategy != ShardingStrategy::kHybridShardZero2,
+               "a communication hook cannot be registered for a hybrid sharding strategy");
+  }
   FSDP_CHECK(!has_run_,
              "a communication hook is registered after a forward: register it right after the "
              "module is wrapped, so that every gradient goes through it");
@@ -115,6 +121,7 @@ void Engine::set_comm_hook(CommHook hook) {
 // ---- forward
 
 void Engine::begin_forward() {
+  if (bracket_ == Bracket::kNone) return;
   FSDP_CHECK(!summoned_, "forward inside summon_full_params: end its scope first");
   FSDP_CHECK(torch::autograd::get_current_graph_task_id() == -1,
              "forward of a sharded module inside a backward: recompute parts of a module with "
@@ -125,40 +132,52 @@ void Engine::begin_forward() {
              "other");
   try {
     const std::lock_guard lock(mutex_);
-    streams_.follow_caller();
-    FSDP_CHECK(spoiled_.empty(), spoiled_);
-    if (!graph_tasks_.empty()) drop_backward();
-    check_taken();
-    check_untouched();
-    follow_freezing();
-    follow_with_gradients();
-    thread_ = std::this_thread::get_id();
-    if (failed_) options_.process_group->monitor().recovered();
-    failed_ = false;
-    for (const auto& unit : units_) {
-      unit->pins = 0;
-      // Shards may have been stepped since they were gathered.
-      if (!keep_units_ || unit->version() != unit->gathered_version) reshard(*unit);
-      for (const auto& parameter : unit->parameters) {
-        parameter->version = shard_version(*parameter);
-        // Graphs that saved it have no other way to know that it was changed.
-        if (parameter->replaced_at && parameter->replaced_at != parameter->version)
-          parameter->full.unsafeGetTensorImpl()->bump_version();
-        parameter->replaced_at.reset();
-      }
-    }
-    has_run_ = true;
-    current_ = nullptr;
-    previous_ = nullptr;
-    streams_.order(Lane::kCompute, Lane::kUnshard);
+    open_forward();
   } catch (...) {
     in_forward_ = false;
     throw;
   }
 }
 
+void Engine::open_forward() {
+  streams_.follow_caller();
+  check_registered(*wrapped_, units_);
+  FSDP_CHECK(spoiled_.empty(), spoiled_);
+  if (!graph_tasks_.empty()) drop_backward();
+  check_taken();
+  check_untouched();
+  follow_freezing();
+  follow_with_gradients();
+  thread_ = std::this_thread::get_id();
+  grad_mode_ = at::GradMode::is_enabled();
+  if (failed_) options_.process_group->monitor().recovered();
+  failed_ = false;
+  for (const auto& unit : units_) {
+    unit->pins = 0;
+    // Shards may have been stepped since they were gathered.
+    if (!unit->outlives_backward || unit->version() != unit->gathered_version) reshard(*unit);
+    for (const auto& parameter : unit->parameters) {
+      parameter->version = shard_version(*parameter);
+      // Graphs that saved it have no other way to know that it was changed.
+      if (parameter->replaced_at && parameter->replaced_at != parameter->version)
+        parameter->full.unsafeGetTensorImpl()->bump_version();
+      parameter->replaced_at.reset();
+    }
+  }
+  has_run_ = true;
+  current_ = nullptr;
+  previous_ = nullptr;
+  streams_.order(Lane::kCompute, Lane::kUnshard);
+}
+
 void Engine::end_forward() {
+  if (bracket_ == Bracket::kNone) return;
   const std::lock_guard lock(mutex_);
+  // Without a backward nothing would reshard units, and an optimizer's step would make them stale.
+  close_forward(/*keeps_units=*/at::GradMode::is_enabled());
+}
+
+void Engine::close_forward(bool keeps_units) {
   streams_.follow_caller();
   check_taken(/*replaceable=*/true);
   FSDP_CHECK(strangers_ == 0,
@@ -168,13 +187,11 @@ void Engine::end_forward() {
   current_ = nullptr;
   trace_compute(nullptr, Phase::kForward);
   gather_checks_.check_arrived();
-  // Without a backward nothing would reshard units, and an optimizer's step would make them
-  // stale.
-  if (!at::GradMode::is_enabled()) {
+  if (!keeps_units) {
     reshard_all();
     settle_shards(Lane::kUnshard);
-  } else {
-    if (reshard_unused()) settle_shards(Lane::kUnshard);
+  } else if (reshard_unused()) {
+    settle_shards(Lane::kUnshard);
   }
   take_replacements();
   follow_freezing();
@@ -222,14 +239,17 @@ void Engine::drop_abandoned() noexcept {
 }
 
 void Engine::forget_order() noexcept {
-  order_.forget();
+  for (auto& [group, order] : orders_) order.forget();
   gather_checks_.forget();
-  if (order_of_copies_) order_of_copies_->forget();
 }
 
 // ---- outside of a step
 
 void Engine::begin_summon(const char* what) {
+  if (bracket_ == Bracket::kNone && in_forward_) {
+    const std::lock_guard lock(mutex_);
+    close_forward(/*keeps_units=*/false);
+  }
   FSDP_CHECK(!in_forward_ && torch::autograd::get_current_graph_task_id() == -1, what,
              " inside forward or backward");
   FSDP_CHECK(!summoned_.exchange(true), what, " inside summon_full_params");
@@ -241,7 +261,7 @@ void Engine::begin_summon(const char* what) {
     check_untouched();
     reshard_all();
     settle_shards(Lane::kUnshard);
-    keep_units_ = false;
+    for (const auto& unit : units_) unit->outlives_backward = false;
   } catch (...) {
     summoned_ = false;
     throw;
@@ -253,7 +273,7 @@ void Engine::end_summon() noexcept {
   summoned_ = false;
 }
 
-void Engine::zero_grad(bool set_to_none) {
+void Engine::zero_grad(const std::vector<Unit*>& units, bool set_to_none) {
   const std::lock_guard lock(mutex_);
   streams_.follow_caller();
   // The thread of a backward that threw may not have told yet.
@@ -261,16 +281,12 @@ void Engine::zero_grad(bool set_to_none) {
     fail_backward();
   else if (failed_)
     let_gathers_read();
-  for (const auto& unit : units_) zero_gradients(*unit, set_to_none);
+  for (Unit* unit : units) zero_gradients(*unit, set_to_none);
 }
 
-void Engine::require_reduced(const char* what) const {
-  for (const auto& unit : units_) {
-    const Parameter* const parameter = first_kept(*unit);
-    FSDP_CHECK(parameter == nullptr, what, ": the gradient of parameter '", parameter->name(),
-               "' is not reduced yet: its last backward ran without synchronization (NoSync); run "
-               "a backward outside of NoSync before");
-  }
+void Engine::set_gradient_sync(const std::vector<Unit*>& units, bool sync) {
+  const std::lock_guard lock(mutex_);
+  for (Unit* unit : units) unit->syncs_gradients = sync;
 }
 
 void Engine::spoil(const std::string& why) {

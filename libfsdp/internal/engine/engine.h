@@ -13,6 +13,11 @@
 //   end_backward    the rest is reduced, every reduction is finished, every unit is resharded
 //   backward_died   instead, if the backward threw: its leftovers are dropped
 //
+// Note [no bracket]: the forward of a module that fully_shard() sharded is its own, and tells
+// neither its begin nor its end.  The first use outside of forward and backward begins one; it ends
+// when a backward begins or state is read.  Where a unit is used whose shards were written since it
+// was gathered, or gradients are recorded now and were not before, another one begins.
+//
 // Note [one thread]: every rank must gather in the same order, and two threads of one forward would
 // not keep one.  Operators of a forward run in the thread that began it; those that a kernel runs
 // in its own threads may read unsharded parameters while the kernel runs.
@@ -23,10 +28,9 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
-#include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -39,7 +43,8 @@
 #include "libfsdp/internal/engine/gather_check.h"
 #include "libfsdp/internal/engine/reduction.h"
 #include "libfsdp/internal/engine/streams.h"
-#include "libfsdp/internal/engine/unit.h"
+#include "libfsdp/internal/units/module_units.h"
+#include "libfsdp/internal/units/unit.h"
 #include "libfsdp/internal/trace/trace.h"
 #include "libfsdp/options.h"
 
@@ -62,22 +67,40 @@ struct EngineLife {
   Engine* engine = nullptr;
   // Held by who calls the engine while the caller of backward may be gone.
   std::mutex mutex;
+  // If the units were taken into another engine: that one's, and the name of their root in it.
+  std::shared_ptr<EngineLife> outer;
+  std::string name_in_outer;
+};
+
+// Tells how a forward begins and ends.
+enum class Bracket {
+  kCalled,  // by begin_forward() and end_forward()
+  kNone,    // see Note [no bracket]
 };
 
 class Engine {
  public:
-  // Takes ownership of the units.  `groups`: see ReduceContext.
-  Engine(FsdpOptions options, std::shared_ptr<ProcessGroup> shard_group,
-         std::shared_ptr<ProcessGroup> replicate_group, c10::Device compute_device,
-         std::vector<std::unique_ptr<Unit>> units);
+  // Takes ownership of the units, the root first, and gives them their numbers.
+  Engine(FsdpOptions options, std::shared_ptr<WrappedModule> wrapped, c10::Device compute_device,
+         std::vector<std::unique_ptr<Unit>> units, Bracket bracket);
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
   const FsdpOptions& options() const noexcept { return options_; }
   const std::vector<std::unique_ptr<Unit>>& units() const noexcept { return units_; }
-  const std::shared_ptr<ProcessGroup>& shard_group() const noexcept { return shard_group_; }
-  const std::shared_ptr<ProcessGroup>& replicate_group() const noexcept { return replicate_group_; }
+  const std::shared_ptr<WrappedModule>& wrapped() const noexcept { return wrapped_; }
+  // Of the root.
+  const std::shared_ptr<ProcessGroup>& shard_group() const noexcept {
+    return units_.front()->sharding->mesh.shard;
+  }
+  const std::shared_ptr<ProcessGroup>& replicate_group() const noexcept {
+    return units_.front()->sharding->mesh.replicate;
+  }
+  bool has_run() const noexcept { return has_run_; }
+  // Gives the units away, to an engine of a module around.  This one is not to be used any more.
+  // Requires: not has_run().
+  std::vector<std::unique_ptr<Unit>> release_units();
   Streams& streams() noexcept { return streams_; }
   Buffers& buffers() noexcept { return buffers_; }
   const EngineStats& stats() const noexcept { return stats_; }
@@ -91,9 +114,9 @@ class Engine {
   // Throws: c10::Error outside forward, backward and summon_full_params, and in another thread than
   // the forward's.
   bool use(const std::vector<Unit*>& units);
-  // Returns whether parameters can be read at their shards, which are whole: NO_SHARD, outside of
-  // forward and backward.
-  bool reads_shards() const noexcept;
+  // Returns whether the unit's parameters can be read at their shards, which are whole: NO_SHARD,
+  // outside of forward and backward.
+  bool reads_shards(const Unit& unit) const noexcept;
   void end_use(bool own) noexcept { --(own ? kernels_ : strangers_); }
   // The operator `writer` has written the unsharded parameter, see written_parameters.h.
   // Throws: c10::Error if the shard cannot take the written values.
@@ -102,15 +125,12 @@ class Engine {
   void pin(Unit& unit, int pins);
   const std::shared_ptr<EngineLife>& life() const noexcept { return life_; }
 
-  // Drops all gradients, reduced and kept ones, or makes them zero.
-  void zero_grad(bool set_to_none);
-  // Throws: c10::Error naming a parameter whose gradient is kept without being reduced.
-  void require_reduced(const char* what) const;
+  // Drops all gradients of these units, reduced and kept ones, or makes them zero.
+  void zero_grad(const std::vector<Unit*>& units, bool set_to_none);
   // Makes the next forward throw `why`, because values were lost.
   void spoil(const std::string& why);
 
-  void set_gradient_sync(bool sync) noexcept { sync_ = sync; }
-  bool gradient_sync() const noexcept { return sync_; }
+  void set_gradient_sync(const std::vector<Unit*>& units, bool sync);
   void set_comm_hook(CommHook hook);
 
   // While full parameters are summoned, or state is given or taken, no forward may run, and no unit
@@ -135,6 +155,12 @@ class Engine {
  private:
   enum class Phase { kForward, kBackward };
 
+  // Requires: mutex_, as all below.
+  void open_forward();
+  // See Note [no bracket].
+  bool is_another_forward(const std::vector<Unit*>& units) const noexcept;
+  // `keeps_units`: a backward may use what is unsharded.
+  void close_forward(bool keeps_units);
   // `replaceable`: accept another tensor in a parameter's place if its values can be taken.
   void check_taken(bool replaceable = false) const;
   // Throws: c10::Error if something wrote a parameter that has no memory, or put a hook on a shard,
@@ -143,9 +169,11 @@ class Engine {
   void let_go_of_parameters() noexcept;
   // See Note [freezing] in freezing.h.
   void follow_freezing();
+  void follow_freezing(Unit& unit);
   // Takes the values of such tensors, and restores the parameters' own tensors.
   void take_replacements();
   void keep_replacements() noexcept;
+  CollectiveOrder& order_over(const std::shared_ptr<ProcessGroup>& group);
   void start_gather(Unit& first, Phase phase);
   // Lets the caller's stream use live units.
   void hand_over(const std::vector<Unit*>& units);
@@ -185,34 +213,31 @@ class Engine {
   void trace_compute(const Unit* unit, Phase phase);
 
   const FsdpOptions options_;
-  const std::shared_ptr<ProcessGroup> shard_group_;
-  const std::shared_ptr<ProcessGroup> replicate_group_;
-  const bool reshards_after_forward_;
   std::vector<std::unique_ptr<Unit>> units_;
+  const Bracket bracket_;
+  const std::shared_ptr<WrappedModule> wrapped_;
   Streams streams_;
   Buffers buffers_;
   GatherChecks gather_checks_;
   GatherContext gather_context_;
   ReduceContext reduce_context_;
-  CollectiveOrder order_;
-  // Orders reductions, which copies of the parameters share; each copy gathers for itself.
-  std::optional<CollectiveOrder> order_of_copies_;
+  std::map<const ProcessGroup*, CollectiveOrder> orders_;  // of collectives, by group
   EngineStats stats_;
   std::unique_ptr<Trace> trace_;
 
   std::mutex mutex_;
   std::atomic<bool> in_forward_ = false;
   std::atomic<bool> summoned_ = false;
-  std::atomic<bool> sync_ = true;
   std::atomic<std::thread::id> thread_;  // of the forward
   std::atomic<int> kernels_ = 0;         // operators running: of the forward or backward
   std::atomic<int> strangers_ = 0;       // and of other threads
   const std::shared_ptr<EngineLife> life_ = std::make_shared<EngineLife>();
   std::string spoiled_;  // the reason if the module cannot be used; else empty
   c10::StreamId gradient_stream_ = 0;
-  bool keep_units_ = false;  // no_sync with a strategy that keeps units: they outlive the backward
-  bool failed_ = false;      // other ranks were told of it
-  bool has_run_ = false;     // a forward has begun
+  bool offloads_ = false;  // any unit
+  bool failed_ = false;    // other ranks were told of it
+  bool has_run_ = false;   // a forward has begun
+  bool grad_mode_ = true;  // of the forward
   // The unit the last operator used, unsharded; further operators on it need nothing.
   std::atomic<Unit*> current_ = nullptr;
   std::atomic<int> current_task_ = -1;  // the graph task it was used in

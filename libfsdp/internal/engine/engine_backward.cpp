@@ -17,9 +17,9 @@
 #include "libfsdp/internal/comm/rank_monitor.h"
 #include "libfsdp/internal/engine/engine.h"
 #include "libfsdp/internal/engine/gradients.h"
-#include "libfsdp/internal/engine/own_work.h"
+#include "libfsdp/internal/units/own_work.h"
 #include "libfsdp/internal/engine/staging.h"
-#include "libfsdp/internal/engine/written_parameters.h"
+#include "libfsdp/internal/units/written_parameters.h"
 
 namespace fsdp::internal {
 namespace {
@@ -75,6 +75,12 @@ struct AfterGradient : torch::autograd::PostAccumulateGradHook {
   Parameter* hooked;
 };
 
+// Returns whether one collective can reduce both.
+bool go_together(const FlatGroup& a, const FlatGroup& b) {
+  return a.reduce_dtype == b.reduce_dtype && a.sharding->mesh.shard == b.sharding->mesh.shard &&
+         a.sharding->mesh.replicate == b.sharding->mesh.replicate;
+}
+
 }  // namespace
 
 void Engine::hook_gradients(Parameter& parameter) {
@@ -110,6 +116,7 @@ void Engine::enter_backward() {
 void Engine::begin_backward(int graph_task) {
   graph_tasks_.push_back(graph_task);
   if (graph_tasks_.size() == 1) {
+    if (bracket_ == Bracket::kNone && in_forward_) close_forward(/*keeps_units=*/true);
     previous_ = nullptr;
     if (failed_) options_.process_group->monitor().recovered();
     failed_ = false;
@@ -147,16 +154,17 @@ void Engine::gradient_ready(Parameter& parameter) {
   FSDP_CHECK(!parameter.replaced_at || parameter.replaced_at == unit.version(),
              changed_since_forward(unit));
   ++unit.ready;
-  if (!sync_)
+  if (!unit.syncs_gradients)
     keep_gradient(parameter);
   else if (streams_.on_cpu())
     stage_gradient(reduce_context_, parameter);
   if (!unit.done()) return;
-  if (sync_) {
+  if (unit.syncs_gradients) {
     stage_gradients(reduce_context_, unit);
     reduce(unit);
   }
-  if (unit.state == UnitState::kUnsharded && unit.pins == 0 && (reshards_after_forward_ || sync_)) {
+  if (unit.state == UnitState::kUnsharded && unit.pins == 0 &&
+      (unit.reshards_after_forward || unit.syncs_gradients)) {
     if (current_ == &unit) current_ = nullptr;
     reshard(unit);
   }
@@ -170,7 +178,7 @@ void Engine::reduce(Unit& unit) {
     if (!group.staging.defined() ||
         std::find(pending_.begin(), pending_.end(), part) != pending_.end())
       continue;
-    if (!pending_.empty() && pending_.front().second->reduce_dtype != group.reduce_dtype)
+    if (!pending_.empty() && !go_together(*pending_.front().second, group))
       start_pending_reductions();
     pending_.push_back(part);
     pending_bytes_ += static_cast<std::int64_t>(group.staging.nbytes());
@@ -184,8 +192,10 @@ void Engine::start_pending_reductions() {
   pending_bytes_ = 0;
   try {
     const std::string title = Reduction::full_title(pending_);
-    order_.next(title);
-    if (order_of_copies_) order_of_copies_->next(title + " over replicas");
+    const Mesh& mesh = pending_.front().second->sharding->mesh;
+    const bool sharded = mesh.shard->size() > 1;
+    order_over(sharded || !mesh.replicate ? mesh.shard : mesh.replicate).next(title);
+    if (sharded && mesh.replicate) order_over(mesh.replicate).next(title + " over replicas");
   } catch (const std::exception& error) {
     // Others wait for this rank in another collective: tell them why it does not come.
     failed_ = true;
@@ -217,21 +227,19 @@ void Engine::end_backward(int graph_task) {
     return;
   }
   trace_compute(nullptr, Phase::kBackward);
-  if (sync_) {
-    for (const auto& unit : units_) {
-      stage_gradients(reduce_context_, *unit);
-      reduce(*unit);
-    }
-    start_pending_reductions();
-    finish_reductions(0);
-    streams_.order(Lane::kReduce, Lane::kCompute);
+  for (const auto& unit : units_) {
+    if (!unit->syncs_gradients) continue;
+    stage_gradients(reduce_context_, *unit);
+    reduce(*unit);
   }
+  start_pending_reductions();
+  finish_reductions(0);
+  streams_.order(Lane::kReduce, Lane::kCompute);
   graph_tasks_.clear();
-  keep_units_ = !sync_ && !reshards_after_forward_;
-  if (keep_units_)
-    reshard_unused();
-  else
-    reshard_all();
+  for (const auto& unit : units_) {
+    unit->outlives_backward = !unit->syncs_gradients && !unit->reshards_after_forward;
+    if (!unit->outlives_backward || unit->state == UnitState::kGathering) reshard(*unit);
+  }
   gather_checks_.check_arrived();
   // After the order above this lane is after the copies of gradients, too.
   settle_shards(Lane::kCompute);

@@ -5,6 +5,7 @@
 #include <mutex>
 #include <utility>
 
+#include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
 #include <torch/csrc/autograd/graph_task.h>
 
@@ -14,25 +15,41 @@
 
 namespace fsdp::internal {
 
-bool Engine::reads_shards() const noexcept {
-  return options_.sharding_strategy == ShardingStrategy::kNoShard && !in_forward_ &&
-         torch::autograd::get_current_graph_task_id() == -1;
+bool Engine::reads_shards(const Unit& unit) const noexcept {
+  return unit.sharding->strategy == ShardingStrategy::kNoShard && bracket_ == Bracket::kCalled &&
+         !in_forward_ && torch::autograd::get_current_graph_task_id() == -1;
 }
 
 bool Engine::use(const std::vector<Unit*>& units) {
   const int task = torch::autograd::get_current_graph_task_id();
-  const bool own = task != -1 || thread_.load() == std::this_thread::get_id();
+  bool own = task != -1 || thread_.load() == std::this_thread::get_id();
+  const bool unbracketed = task == -1 && bracket_ == Bracket::kNone;
   if (own && units.size() == 1 && units.front() == current_.load() &&
-      task == current_task_.load() && streams_.follows_caller()) {
+      task == current_task_.load() && streams_.follows_caller() &&
+      !(unbracketed && is_another_forward(units))) {
     ++kernels_;
     return true;
   }
   const std::lock_guard lock(mutex_);
   const Phase phase = task == -1 ? Phase::kForward : Phase::kBackward;
+  if (unbracketed && !summoned_) {
+    if (in_forward_ && own && is_another_forward(units))
+      close_forward(/*keeps_units=*/at::GradMode::is_enabled());
+    if (!in_forward_) {
+      open_forward();
+      in_forward_ = own = true;
+    }
+    for (Unit* unit : units) follow_freezing(*unit);
+  }
+  if (summoned_ && std::all_of(units.begin(), units.end(),
+                               [](const Unit* unit) { return unit->always_unsharded; })) {
+    ++kernels_;
+    return true;
+  }
   FSDP_CHECK(phase == Phase::kBackward || in_forward_, "a parameter of unit '", units.front()->name,
              "' is used outside of forward and backward of its sharded module, where it has no "
              "memory; read or write parameters inside summon_full_params",
-             reads_shards() ? " or a NoGradGuard" : "",
+             reads_shards(*units.front()) ? " or a NoGradGuard" : "",
              ", and call submodules through the forward of the module that was wrapped");
   const auto two_threads = [&] {
     return c10::str("parameters of unit '", units.front()->name, "' (", units.front()->first_name(),
@@ -84,6 +101,14 @@ bool Engine::use(const std::vector<Unit*>& units) {
   return true;
 }
 
+bool Engine::is_another_forward(const std::vector<Unit*>& units) const noexcept {
+  return grad_mode_ != at::GradMode::is_enabled() ||
+         std::any_of(units.begin(), units.end(), [](const Unit* unit) {
+           return unit->state != UnitState::kSharded && !unit->always_unsharded &&
+                  unit->version() != unit->gathered_version;
+         });
+}
+
 void Engine::hand_over(const std::vector<Unit*>& units) {
   if (streams_.on_cpu()) return;
   const c10::StreamId stream = streams_.id(Lane::kCompute);
@@ -112,9 +137,14 @@ void Engine::pin(Unit& unit, int pins) {
   unit.pins = std::max(unit.pins + pins, 0);
 }
 
+CollectiveOrder& Engine::order_over(const std::shared_ptr<ProcessGroup>& group) {
+  return orders_.try_emplace(group.get(), group).first->second;
+}
+
 void Engine::start_gather(Unit& first, Phase phase) {
   std::vector<Unit*> units{&first};
-  const std::int64_t world_size = shard_group_->size();
+  const auto& group = first.sharding->mesh.shard;
+  const std::int64_t world_size = group->size();
   std::int64_t bytes = first.gather_bytes * world_size;
   const auto next = [&](const Unit* unit) {
     return phase == Phase::kForward ? unit->next_in_forward : unit->next_in_backward;
@@ -123,13 +153,15 @@ void Engine::start_gather(Unit& first, Phase phase) {
   for (Unit* unit = next(&first); world_size > 1 && unit != nullptr; unit = next(unit)) {
     bytes += unit->gather_bytes * world_size;
     if (unit->state != UnitState::kSharded || bytes > options_.bucket_bytes ||
+        unit->sharding->mesh.shard != group ||
         (phase == Phase::kBackward && unit->done()) ||
         std::find(units.begin(), units.end(), unit) != units.end())
       break;
     units.push_back(unit);
   }
   gather_checks_.check_arrived();
-  order_.next(Gather::full_title(units));
+  const auto& copies = first.sharding->mesh.replicate;
+  order_over(world_size == 1 && copies ? copies : group).next(Gather::full_title(units));
   for (Unit* unit : units) unit->gathered_version = unit->version();
   Gather::start(gather_context_, units);
   ++stats_.gathers;
@@ -142,7 +174,8 @@ void Engine::start_gather(Unit& first, Phase phase) {
 
 void Engine::prefetch_after(const Unit& unit, Phase phase) {
   Unit* next = phase == Phase::kForward ? unit.next_in_forward : unit.next_in_backward;
-  if (next == nullptr || next->state != UnitState::kSharded || shard_group_->size() == 1) return;
+  if (next == nullptr || next->state != UnitState::kSharded || next->sharding->world_size() == 1)
+    return;
   if (phase == Phase::kBackward && next->done()) return;
   start_gather(*next, phase);
   next->prefetched = true;
@@ -171,11 +204,12 @@ void Engine::reshard(Unit& unit) {
 }
 
 void Engine::reshard_unrelated(const std::vector<Unit*>& units, Phase phase) {
-  if (phase == Phase::kForward && !reshards_after_forward_) return;
   for (const auto& unit : units_) {
     if (unit->state != UnitState::kUnsharded || unit->pins > 0) continue;
     // Units kept from forward on may still have their backward ahead.
-    if (!reshards_after_forward_ && !(unit->done() && sync_)) continue;
+    if (!unit->reshards_after_forward &&
+        (phase == Phase::kForward || !unit->done() || !unit->syncs_gradients))
+      continue;
     const bool used = std::any_of(units.begin(), units.end(),
                                   [&](const Unit* other) { return related(*unit, *other); });
     if (!used) reshard(*unit);
@@ -198,7 +232,7 @@ bool Engine::reshard_unused() {
 }
 
 void Engine::let_gathers_read() noexcept {
-  if (!streams_.on_cpu() && options_.cpu_offload.offload_params) {
+  if (!streams_.on_cpu() && offloads_) {
     try {
       wait_for_shards(Lane::kUnshard);
     } catch (const std::exception&) {
@@ -214,12 +248,12 @@ void Engine::let_gathers_read() noexcept {
 void Engine::settle_shards(Lane lane) {
   if (streams_.on_cpu()) return;
   streams_.order(Lane::kUnshard, Lane::kCompute);
-  if (options_.cpu_offload.offload_params) wait_for_shards(lane);
+  if (offloads_) wait_for_shards(lane);
 }
 
 void Engine::wait_for_shards(Lane lane) {
   StreamPoint point = streams_.mark(streams_.id(lane));
-  wait_for_event(*shard_group_, point.event, "copies of offloaded shards");
+  wait_for_event(*options_.process_group, point.event, "copies of offloaded shards");
   streams_.forget(std::move(point));
 }
 

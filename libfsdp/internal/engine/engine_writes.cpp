@@ -10,9 +10,9 @@
 
 #include "libfsdp/internal/comm/errors.h"
 #include "libfsdp/internal/engine/engine.h"
-#include "libfsdp/internal/engine/freezing.h"
-#include "libfsdp/internal/engine/own_work.h"
-#include "libfsdp/internal/engine/written_parameters.h"
+#include "libfsdp/internal/units/freezing.h"
+#include "libfsdp/internal/units/own_work.h"
+#include "libfsdp/internal/units/written_parameters.h"
 
 namespace fsdp::internal {
 namespace {
@@ -60,10 +60,12 @@ void Engine::let_go_of_parameters() noexcept {
 }
 
 void Engine::follow_freezing() {
-  for (const auto& unit : units_) {
-    if (!follow_requires_grad(*unit)) continue;
-    for (const auto& parameter : unit->parameters) hook_gradients(*parameter);
-  }
+  for (const auto& unit : units_) follow_freezing(*unit);
+}
+
+void Engine::follow_freezing(Unit& unit) {
+  if (!follow_requires_grad(unit)) return;
+  for (const auto& parameter : unit.parameters) hook_gradients(*parameter);
 }
 
 void Engine::check_taken(bool replaceable) const {
@@ -84,7 +86,7 @@ void Engine::take_replacements() {
   for (const auto& unit : units_) {
     for (const auto& parameter : unit->parameters) {
       if (still_taken(*parameter) || !is_replaced(*parameter)) continue;
-      take_replacement(*parameter, shard_group_->rank());
+      take_replacement(*parameter);
       any = true;
     }
   }
@@ -105,7 +107,7 @@ void Engine::written(Parameter& parameter, const std::string& writer) {
   streams_.follow_caller();
   const OwnWork own;
   // Uses the parameter's own tensor, not one that may be in its place by now.
-  take_written(parameter, parameter.home.detach(), shard_group_->rank(), writer);
+  take_written(parameter, parameter.home.detach(), writer);
   streams_.order(Lane::kCompute, Lane::kUnshard);
 }
 

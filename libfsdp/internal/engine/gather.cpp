@@ -9,7 +9,7 @@
 #include <ATen/Functions.h>
 #include <c10/util/Exception.h>
 
-#include "libfsdp/internal/engine/own_work.h"
+#include "libfsdp/internal/units/own_work.h"
 
 namespace fsdp::internal {
 namespace {
@@ -63,6 +63,7 @@ std::string Gather::full_title(const std::vector<Unit*>& units) {
 Gather::Gather(const GatherContext& context, std::vector<Unit*> units)
     : context_(context),
       streams_(*context.streams),
+      group_(units.front()->sharding->mesh.shard),
       units_(std::move(units)),
       started_(Trace::now(context.trace)) {}
 
@@ -76,7 +77,7 @@ Gather::~Gather() {
 void Gather::start(const GatherContext& context, const std::vector<Unit*>& units) {
   const OwnWork own;
   Buffers& buffers = *context.buffers;
-  const auto& group = context.group;
+  const auto& group = units.front()->sharding->mesh.shard;
   const auto lane = context.streams->enter(Lane::kUnshard);
   const std::shared_ptr<Gather> gather(new Gather(context, units));
   std::vector<std::int64_t> positions;
@@ -182,7 +183,7 @@ void Gather::wait() {
 
 // Returns a unit's parameters: one after the other, each with the shards of all ranks together.
 at::Tensor Gather::copied(const Blocks& blocks, const Unit& unit) const {
-  const std::int64_t world_size = context_.group->size();
+  const std::int64_t world_size = group_->size();
   at::Tensor full =
       context_.buffers->take(unit.gather_bytes * world_size, Use::kParameters, Lane::kUnshard);
   auto* const target = static_cast<char*>(full.mutable_data_ptr());
@@ -209,7 +210,7 @@ at::Tensor Gather::copied(const Blocks& blocks, const Unit& unit) const {
 
 // The same from the blocks of a device; `unit` is the last one of a single rank.
 at::Tensor Gather::copied_out(const Unit& unit) {
-  const std::int64_t world_size = context_.group->size();
+  const std::int64_t world_size = group_->size();
   if (world_size == 1) return std::move(blocks_);
   at::Tensor full =
       context_.buffers->take(unit.gather_bytes * world_size, Use::kParameters, Lane::kUnshard);

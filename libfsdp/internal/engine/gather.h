@@ -14,14 +14,13 @@
 #include "libfsdp/internal/engine/buffers.h"
 #include "libfsdp/internal/engine/gather_check.h"
 #include "libfsdp/internal/engine/streams.h"
-#include "libfsdp/internal/engine/unit.h"
+#include "libfsdp/internal/units/unit.h"
 #include "libfsdp/internal/trace/trace.h"
 
 namespace fsdp::internal {
 
 // What the gathers of an engine share.
 struct GatherContext {
-  std::shared_ptr<ProcessGroup> group;
   Streams* streams = nullptr;
   Buffers* buffers = nullptr;
   GatherChecks* checks = nullptr;
@@ -30,7 +29,8 @@ struct GatherContext {
 
 class Gather : public std::enable_shared_from_this<Gather> {
  public:
-  // Collective.  Starts gathering sharded units; they are kGathering afterwards.
+  // Collective over the sharding group, which all of them have.  Starts gathering sharded units;
+  // they are kGathering afterwards.
   static void start(const GatherContext& context, const std::vector<Unit*>& units);
   // Returns "all-gather of blocks.0 and 1 more units", for errors.
   static std::string title(const std::vector<Unit*>& units);
@@ -61,6 +61,7 @@ class Gather : public std::enable_shared_from_this<Gather> {
 
   const GatherContext& context_;
   Streams& streams_;
+  const std::shared_ptr<ProcessGroup> group_;
   std::vector<Unit*> units_;                // still waiting for their parameters
   std::int64_t block_bytes_ = 0;            // of a rank
   at::Tensor staging_;                      // [block_bytes_], if the blocks had to be put together

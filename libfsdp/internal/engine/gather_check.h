@@ -17,16 +17,15 @@
 #include <ATen/core/Tensor.h>
 
 #include "libfsdp/internal/engine/streams.h"
-#include "libfsdp/internal/engine/unit.h"
-#include "libfsdp/process_group.h"
+#include "libfsdp/internal/units/unit.h"
 
 namespace fsdp::internal {
 
 class GatherChecks {
  public:
   // `all` units of the engine, by id, give other ranks' units their names in errors.
-  GatherChecks(std::shared_ptr<ProcessGroup> group, Streams& streams,
-               const std::vector<std::unique_ptr<Unit>>& all);
+  GatherChecks(Streams& streams, const std::vector<std::unique_ptr<Unit>>& all)
+      : streams_(streams), all_(all) {}
 
   // `trailer`: the first rank's, on the host; each next rank's lies `stride` bytes after.
   // Throws: c10::Error if another rank gathered another unit, or wrote other values to this one
@@ -47,7 +46,6 @@ class GatherChecks {
     StreamPoint copied;
   };
 
-  const std::shared_ptr<ProcessGroup> group_;
   Streams& streams_;
   const std::vector<std::unique_ptr<Unit>>& all_;
   std::deque<Later> later_;

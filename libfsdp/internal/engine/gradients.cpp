@@ -13,7 +13,7 @@
 
 #include "libfsdp/internal/comm/errors.h"
 #include "libfsdp/internal/engine/dispatch_key.h"
-#include "libfsdp/internal/engine/own_work.h"
+#include "libfsdp/internal/units/own_work.h"
 
 namespace fsdp::internal {
 
@@ -27,7 +27,7 @@ struct StandIn {
 namespace {
 
 bool is_flat(const Parameter& parameter) {
-  return parameter.unit->flat;
+  return parameter.unit->sharding->flat;
 }
 
 FlatGroup& group_of(const Parameter& parameter) {
@@ -223,14 +223,14 @@ void make_zero(const StandIn& stand_in) {
 
 void show_gradients(Unit& unit) {
   for (FlatGroup& group : unit.groups) {
-    if (unit.flat && std::any_of(group.parameters.begin(), group.parameters.end(),
+    if (unit.sharding->flat && std::any_of(group.parameters.begin(), group.parameters.end(),
                                  [](const Parameter* p) { return p->kept.defined(); }))
       set_aside(group.flat.mutable_grad(), group.aside, group.flat, {nullptr, &group, false});
     for (Parameter* parameter : group.parameters) {
-      if (!unit.flat && parameter->kept.defined())
+      if (!unit.sharding->flat && parameter->kept.defined())
         set_aside(parameter->shard.mutable_grad(), parameter->aside, parameter->shard,
                   {parameter, nullptr, false});
-      const bool has = unit.flat ? group.flat.grad().defined() : parameter->shard.grad().defined();
+      const bool has = unit.sharding->flat ? group.flat.grad().defined() : parameter->shard.grad().defined();
       if (has)
         stand_in_module(*parameter);
       else
@@ -268,7 +268,8 @@ void keep_gradient(Parameter& parameter) {
   gradient.reset();
 }
 
-void take_back_reduced(FlatGroup& group, bool flat) noexcept {
+void take_back_reduced(FlatGroup& group) noexcept {
+  const bool flat = group.sharding->flat;
   for (Parameter* parameter : group.parameters) {
     drop_kept(*parameter);
     if (!flat) put_back(parameter->shard.mutable_grad(), parameter->aside);
@@ -281,8 +282,8 @@ void zero_gradients(Unit& unit, bool set_to_none) {
   for (FlatGroup& group : unit.groups) {
     std::vector<bool> kept;
     for (const Parameter* parameter : group.parameters) kept.push_back(parameter->kept.defined());
-    take_back_reduced(group, unit.flat);
-    if (unit.flat) {
+    take_back_reduced(group);
+    if (unit.sharding->flat) {
       const bool any = std::find(kept.begin(), kept.end(), true) != kept.end();
       clear(group.flat, set_to_none, any);
       continue;
@@ -293,16 +294,19 @@ void zero_gradients(Unit& unit, bool set_to_none) {
   show_gradients(unit);
 }
 
-const Parameter* first_kept(const Unit& unit) noexcept {
-  for (const auto& parameter : unit.parameters) {
-    if (parameter->kept.defined()) return parameter.get();
+void require_reduced(const std::vector<Unit*>& units, const char* what) {
+  for (const Unit* unit : units) {
+    for (const auto& parameter : unit->parameters)
+      FSDP_CHECK(!parameter->kept.defined(), what, ": the gradient of parameter '",
+                 parameter->name(),
+                 "' is not reduced yet: its last backward ran without synchronization (NoSync); "
+                 "run a backward outside of NoSync before");
   }
-  return nullptr;
 }
 
 void release_stand_ins(Unit& unit) noexcept {
   for (FlatGroup& group : unit.groups) {
-    take_back_reduced(group, unit.flat);
+    take_back_reduced(group);
     for (Parameter* parameter : group.parameters) {
       take_off(parameter->full.mutable_grad());
       parameter->spare.reset();

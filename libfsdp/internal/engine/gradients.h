@@ -23,7 +23,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "libfsdp/internal/engine/unit.h"
+#include "libfsdp/internal/units/unit.h"
 
 namespace fsdp::internal {
 
@@ -44,11 +44,11 @@ void hide_from_module(Parameter& parameter) noexcept;
 // Throws: c10::Error for a sparse gradient.
 void keep_gradient(Parameter& parameter);
 // Call once the kept gradients of a group were reduced, or will not be: restores reduced ones.
-void take_back_reduced(FlatGroup& group, bool flat) noexcept;
+void take_back_reduced(FlatGroup& group) noexcept;
 // Zeroes or drops all gradients of a unit, wherever they are, like zero_grad().
 void zero_gradients(Unit& unit, bool set_to_none);
-// Returns the first parameter with a kept gradient; null if there is none.
-const Parameter* first_kept(const Unit& unit) noexcept;
+// Throws: c10::Error naming a parameter whose gradient is kept without being reduced.
+void require_reduced(const std::vector<Unit*>& units, const char* what);
 // Detaches the unit's stand-ins, which may outlive it without effect.
 void release_stand_ins(Unit& unit) noexcept;
 

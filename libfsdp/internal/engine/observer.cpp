@@ -12,13 +12,15 @@
 #include <c10/util/Exception.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
+#include <torch/nn/module.h>
 
 #include "libfsdp/internal/comm/errors.h"
 #include "libfsdp/internal/engine/dispatch_key.h"
 #include "libfsdp/internal/engine/engine.h"
 #include "libfsdp/internal/engine/gradients.h"
-#include "libfsdp/internal/engine/unit.h"
+#include "libfsdp/internal/units/unit.h"
 
 namespace fsdp::internal {
 namespace {
@@ -82,6 +84,18 @@ void watch(const at::Tensor& result, const std::vector<Unit*>& units,
   node->add_pre_hook(std::make_unique<SameValues>(units));
 }
 
+// A backward that recomputes a forward records gradients.
+bool computes_gradients() {
+  return torch::autograd::get_current_graph_task_id() != -1 && !at::GradMode::is_enabled();
+}
+
+// Operators update some buffers, as the statistics of a batch norm, and their schemas do not say it.
+bool is_buffer(const Unit& unit, const at::Tensor& tensor) {
+  const std::vector<at::Tensor> buffers = unit.module->buffers();
+  return std::any_of(buffers.begin(), buffers.end(),
+                     [&](const at::Tensor& buffer) { return buffer.is_same(tensor); });
+}
+
 }  // namespace
 
 ObservedCall::ObservedCall(const c10::OperatorHandle& operation, torch::jit::Stack& stack)
@@ -130,7 +144,7 @@ ObservedCall::ObservedCall(const c10::OperatorHandle& operation, torch::jit::Sta
                "' itself, not its values, inside forward or backward of its sharded module, whose "
                "shards have its shape: call it on a view of the parameter (data(), t()), or before "
                "the module is wrapped");
-    raise(stack);
+    cast_inputs(operation, stack);
   } catch (...) {
     end_uses();
     throw;
@@ -142,7 +156,7 @@ ObservedCall::ObservedCall(const c10::OperatorHandle& operation, torch::jit::Sta
 bool ObservedCall::read_shards(torch::jit::Stack& stack) {
   if (at::GradMode::is_enabled()) return false;
   for (const Unit* unit : units_) {
-    if (!unit->engine->reads_shards()) return false;
+    if (!unit->engine->reads_shards(*unit)) return false;
   }
   const auto shard_of = [](const at::Tensor& tensor) {
     const Parameter* const parameter = parameter_of(tensor);
@@ -205,33 +219,56 @@ void ObservedCall::use(const std::vector<Unit*>& units) {
   }
 }
 
-// Like PyTorch for a module that mixed precision leaves alone: inputs are raised, and outputs
-// lowered.  PyTorch does it around the module, this library around each operator on a parameter.
-void ObservedCall::raise(torch::jit::Stack& stack) {
-  const Unit& unit = *units_.front();
-  if (unit.mixed_precision || units_.size() > 1) return;
-  const auto low = unit.engine->options().mixed_precision.param_dtype;
-  const auto high = unit.groups.front().dtype;
-  if (!low || *low == high) return;
+template <typename Wanted>
+bool ObservedCall::cast_each(torch::jit::Stack& stack, c10::ScalarType to, const Wanted& wanted) {
   const c10::impl::ExcludeDispatchKeyGuard without_key(interception_key());
   const std::size_t count = schema_.arguments().size();
+  bool any = false;
   for (std::size_t i = 0; i < count; ++i) {
     c10::IValue& argument = torch::jit::peek(stack, i, count);
     if (writes(schema_.arguments()[i])) continue;
-    if (argument.isTensor() && argument.toTensor().defined() &&
-        argument.toTensor().scalar_type() == *low) {
-      argument = argument.toTensor().to(high);
-      lowered_ = low;
+    if (argument.isTensor() && argument.toTensor().defined() && wanted(argument.toTensor())) {
+      argument = argument.toTensor().to(to);
+      any = true;
     } else if (argument.isTensorList()) {
       // Recurrent layers pass hidden states in a list beside their weights.
       auto tensors = argument.toTensorVector();
       for (at::Tensor& tensor : tensors) {
-        if (!tensor.defined() || tensor.scalar_type() != *low) continue;
-        tensor = tensor.to(high);
-        lowered_ = low;
+        if (!tensor.defined() || !wanted(tensor)) continue;
+        tensor = tensor.to(to);
+        any = true;
       }
       argument = tensors;
     }
+  }
+  return any;
+}
+
+void ObservedCall::cast_inputs(const c10::OperatorHandle& operation, torch::jit::Stack& stack) {
+  if (units_.size() > 1 || computes_gradients()) return;
+  const Unit& unit = *units_.front();
+  const Sharding& sharding = *unit.sharding;
+  if (sharding.output_dtype && !unit.is_called) {
+    FSDP_CHECK(unit.module->children().empty(), "unit '", unit.name,
+               "' has an output_dtype, and its module is made of others, so that nobody tells what "
+               "its outputs are: call it by fsdp::call(module, inputs...)");
+    result_in_ = sharding.output_dtype;
+  }
+  if (!sharding.param_dtype) return;
+  if (!unit.mixed_precision) {
+    const auto low = *sharding.param_dtype;
+    const auto high = unit.groups.front().dtype;
+    if (low == high) return;
+    const auto is_low = [&](const at::Tensor& tensor) { return tensor.scalar_type() == low; };
+    if (!cast_each(stack, high, is_low)) return;
+    raised_ = high;
+    result_in_ = low;
+  } else if (sharding.casts_inputs && !operation.hasTag(at::Tag::pointwise)) {
+    const auto to = *sharding.param_dtype;
+    cast_each(stack, to, [&](const at::Tensor& tensor) {
+      return tensor.is_floating_point() && tensor.scalar_type() != to &&
+             parameter_of(tensor) == nullptr && !is_buffer(unit, tensor);
+    });
   }
 }
 
@@ -240,15 +277,16 @@ void ObservedCall::ran(torch::jit::Stack& stack) {
   for (Parameter* parameter : written_)
     parameter->unit->engine->written(*parameter, schema_.name());
   const std::size_t count = schema_.returns().size();
-  if (lowered_) {
-    const auto high = units_.front()->groups.front().dtype;
+  if (result_in_) {
     const c10::impl::ExcludeDispatchKeyGuard without_key(interception_key());
     for (std::size_t i = 0; i < count; ++i) {
       c10::IValue& result = torch::jit::peek(stack, i, count);
-      // A parameter that was written is not an output.
+      // A parameter that was written is not an output, nor is a view of one.
       if (result.isTensor() && result.toTensor().defined() &&
-          result.toTensor().scalar_type() == high && parameter_of(result.toTensor()) == nullptr)
-        result = result.toTensor().to(*lowered_);
+          (raised_ ? result.toTensor().scalar_type() == *raised_
+                   : result.toTensor().is_floating_point()) &&
+          parameter_of(result.toTensor()) == nullptr)
+        result = result.toTensor().to(*result_in_);
     }
   }
   if (!at::GradMode::is_enabled()) return;

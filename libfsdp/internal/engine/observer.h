@@ -1,5 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sees the arguments of operators that take sharded parameters, before the kernel runs.
+//
+// Note [casts]: PyTorch casts what goes into a unit's module and what comes out of it.  A module of
+// C++ tells neither, so that casts are made at the operators that take the unit's parameters:
+//  - of a unit that mixed precision leaves alone, inputs are raised to the dtype of its parameters,
+//    and results lowered again;
+//  - of a unit that casts its inputs, those that are neither parameters nor buffers get its
+//    param_dtype, except those of pointwise operators, which promote dtypes themselves;
+//  - results get the output_dtype of a unit whose module has no others below it.
+// A module that is called by fsdp::call() gets and returns what PyTorch's would.
 #pragma once
 
 #include <optional>
@@ -24,7 +33,7 @@ namespace fsdp::internal {
 // parameters) are unsharded.
 class ObservedCall {
  public:
-  // Gathers.  Raises arguments of a unit that mixed precision leaves alone to its dtype.
+  // Gathers, and casts arguments: see Note [casts].
   // Throws: what Engine::use throws; if the operator changes a parameter's shape or storage, or
   // touches the stand-in of a gradient (see gradients.h).  It does not run then.
   ObservedCall(const c10::OperatorHandle& operation, torch::jit::Stack& stack);
@@ -48,13 +57,17 @@ class ObservedCall {
   void use(const std::vector<Unit*>& units);
   void end_uses() noexcept;
   bool read_shards(torch::jit::Stack& stack);
-  void raise(torch::jit::Stack& stack);
+  void cast_inputs(const c10::OperatorHandle& operation, torch::jit::Stack& stack);
+  // Casts arguments for which `wanted(tensor)` is true.  Returns whether there were any.
+  template <typename Wanted>
+  bool cast_each(torch::jit::Stack& stack, c10::ScalarType to, const Wanted& wanted);
 
   const c10::FunctionSchema& schema_;
   std::vector<Unit*> units_;
   std::vector<Parameter*> written_;
   std::vector<Used> used_;                  // the first unit of each engine
-  std::optional<c10::ScalarType> lowered_;  // the dtype of arguments before they were raised
+  std::optional<c10::ScalarType> raised_;    // results of this dtype
+  std::optional<c10::ScalarType> result_in_;  // are cast to this one; without `raised_`, all are
   bool answered_ = false;
 };
 

@@ -13,7 +13,7 @@ namespace fsdp::internal {
 namespace {
 
 c10::TensorOptions grad_options(const ReduceContext& context, const FlatGroup& group) {
-  const auto dtype = context.keep_low_precision ? group.reduce_dtype : group.dtype;
+  const auto dtype = group.sharding->keeps_low_precision_grads ? group.reduce_dtype : group.dtype;
   const bool is_offloaded = group.local.is_cpu() && !context.streams->on_cpu();
   return group.local.options().dtype(dtype).requires_grad(false).pinned_memory(is_offloaded);
 }
@@ -36,8 +36,8 @@ std::vector<at::Tensor> rows_in(const at::Tensor& gradients, const FlatGroup& gr
 
 }  // namespace
 
-bool accumulates(const ReduceContext& context, const FlatGroup& group) {
-  if (context.flat) return group.flat.grad().defined();
+bool accumulates(const FlatGroup& group) {
+  if (group.sharding->flat) return group.flat.grad().defined();
   return std::any_of(group.trained.begin(), group.trained.end(),
                      [](const Parameter* p) { return p->shard.grad().defined(); });
 }
@@ -50,8 +50,8 @@ at::Tensor& memory_of_gradients(const ReduceContext& context, FlatGroup& group) 
   return group.grad;
 }
 
-void show_grad(const ReduceContext& context, FlatGroup& group) {
-  if (context.flat) {
+void show_grad(FlatGroup& group) {
+  if (group.sharding->flat) {
     group.flat.mutable_grad() = group.grad.detach();
     return;
   }
@@ -61,7 +61,7 @@ void show_grad(const ReduceContext& context, FlatGroup& group) {
 }
 
 void add_to_gradients(const ReduceContext& context, FlatGroup& group, const at::Tensor& gradients) {
-  if (context.flat) {
+  if (group.sharding->flat) {
     group.flat.mutable_grad().add_(gradients);
     return;
   }
@@ -83,8 +83,8 @@ void add_to_gradients(const ReduceContext& context, FlatGroup& group, const at::
 
 void publish(const ReduceContext& context, FlatGroup& group, const at::Tensor& reduced,
              std::vector<Arriving>& arriving) {
-  take_back_reduced(group, context.flat);
-  const bool adds = accumulates(context, group);
+  take_back_reduced(group);
+  const bool adds = accumulates(group);
   const bool is_offloaded = group.local.is_cpu() && !reduced.is_cpu();
   if (adds && !is_offloaded) return add_to_gradients(context, group, reduced);
   at::Tensor to = adds ? at::empty({group.grad_numel}, grad_options(context, group))
@@ -101,7 +101,7 @@ void publish(const ReduceContext& context, FlatGroup& group, const at::Tensor& r
   if (adds)
     arriving.push_back({&group, std::move(to)});
   else
-    show_grad(context, group);
+    show_grad(group);
 }
 
 }  // namespace fsdp::internal

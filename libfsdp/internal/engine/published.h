@@ -16,7 +16,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "libfsdp/internal/engine/reduce_context.h"
-#include "libfsdp/internal/engine/unit.h"
+#include "libfsdp/internal/units/unit.h"
 
 namespace fsdp::internal {
 
@@ -27,13 +27,13 @@ struct Arriving {
 };
 
 // Returns whether the group has gradients that reduced ones are added to.
-bool accumulates(const ReduceContext& context, const FlatGroup& group);
+bool accumulates(const FlatGroup& group);
 
 // Returns FlatGroup::grad, in new memory if somebody else has the old.
 at::Tensor& memory_of_gradients(const ReduceContext& context, FlatGroup& group);
 
 // Makes what lies in FlatGroup::grad the gradients of the shards.
-void show_grad(const ReduceContext& context, FlatGroup& group);
+void show_grad(FlatGroup& group);
 
 // Adds `gradients` [grad_numel], of the shards' device and of any dtype, to the gradients of
 // the shards.

@@ -13,7 +13,7 @@
 #include "libfsdp/comm_hooks.h"
 #include "libfsdp/internal/comm/errors.h"
 #include "libfsdp/internal/engine/gradients.h"
-#include "libfsdp/internal/engine/own_work.h"
+#include "libfsdp/internal/units/own_work.h"
 #include "libfsdp/internal/engine/staging.h"
 
 namespace fsdp::internal {
@@ -84,7 +84,7 @@ std::string Reduction::full_title(const std::vector<Part>& parts) {
 }
 
 bool Reduction::is_exchanged() const {
-  return context_->shard_group->size() > 1 && !reduces_while_scattering(*context_->shard_group);
+  return mesh().shard->size() > 1 && !reduces_while_scattering(*mesh().shard);
 }
 
 Reduction::Reduction(const ReduceContext& context, std::vector<Part> parts)
@@ -103,7 +103,7 @@ Reduction::Reduction(const ReduceContext& context, std::vector<Part> parts)
     sent_ = std::move(parts_.front().second->staging);
     parts_.front().second->staging.reset();
   } else {
-    const std::int64_t ranks = context.shard_group->size();
+    const std::int64_t ranks = mesh().shard->size();
     const c10::ScalarType dtype = parts_.front().second->reduce_dtype;
     sent_ = buffers.take(ranks * numel_ * item_bytes(dtype), Use::kGradients, Lane::kReduce)
                 .view(dtype)
@@ -130,20 +130,20 @@ void Reduction::take_received(std::int64_t ranks) {
 
 void Reduction::send(const std::string& what) {
   const ReduceContext& context = *context_;
-  const int world_size = context.shard_group->size();
+  const int world_size = mesh().shard->size();
   const c10::ScalarType dtype = sent_.scalar_type();
   if (world_size == 1) {
-    if (!context.replicate_group) return;
-    divide_before(sent_, context.replicate_group->size());
-    pending_ = all_reduce(context.replicate_group, sent_, ReduceOp::kSum, what);
+    if (!mesh().replicate) return;
+    divide_before(sent_, mesh().replicate->size());
+    pending_ = all_reduce(mesh().replicate, sent_, ReduceOp::kSum, what);
   } else if (is_exchanged()) {
     const bool on_cpu = context.streams->on_cpu();
-    if (!on_cpu || !has_direct_copies(*context.shard_group)) take_received(world_size);
-    pending_ = on_cpu ? exchange_blocks(context.shard_group, received_, sent_, what)
-                      : all_to_all(context.shard_group, received_, sent_, what);
+    if (!on_cpu || !has_direct_copies(*mesh().shard)) take_received(world_size);
+    pending_ = on_cpu ? exchange_blocks(mesh().shard, received_, sent_, what)
+                      : all_to_all(mesh().shard, received_, sent_, what);
   } else {
     FlatGroup& group = *parts_.front().second;
-    receives_in_grad_ = parts_.size() == 1 && !accumulates(context, group) &&
+    receives_in_grad_ = parts_.size() == 1 && !accumulates(group) &&
                         !group.receives_in_grad &&
                         memory_of_gradients(context, group).device() == sent_.device() &&
                         group.grad.scalar_type() == dtype;
@@ -154,7 +154,7 @@ void Reduction::send(const std::string& what) {
       take_received(1);
     }
     divide_before(sent_, world_size);
-    pending_ = reduce_scatter(context.shard_group, received_, sent_, what);
+    pending_ = reduce_scatter(mesh().shard, received_, sent_, what);
   }
 }
 
@@ -176,7 +176,7 @@ Reduction::~Reduction() {
 
 // Throws: c10::Error if another rank reduces other units.
 void Reduction::check_ids(const Blocks& blocks) const {
-  const ProcessGroup& group = *context_->shard_group;
+  const ProcessGroup& group = *mesh().shard;
   std::int64_t position = 0;
   for (const auto& [unit, flat] : parts_) {
     for (int rank = 0; rank < group.size(); ++rank) {
@@ -194,7 +194,7 @@ void Reduction::check_ids(const Blocks& blocks) const {
 
 // Returns whether each group's mean can be computed from blocks where they lie.
 bool Reduction::reads_means() const {
-  return is_exchanged() && context_->streams->on_cpu() && !context_->replicate_group &&
+  return is_exchanged() && context_->streams->on_cpu() && !mesh().replicate &&
          std::all_of(parts_.begin(), parts_.end(), [&](const Part& part) {
            const FlatGroup& group = *part.second;
            return group.reduce_dtype == at::kFloat && group.dtype == at::kFloat;
@@ -205,8 +205,8 @@ void Reduction::read_means() {
   std::vector<at::Tensor> means;
   std::vector<bool> adds;
   for (const auto& [unit, group] : parts_) {
-    take_back_reduced(*group, context_->flat);
-    adds.push_back(accumulates(*context_, *group));
+    take_back_reduced(*group);
+    adds.push_back(accumulates(*group));
     means.push_back(adds.back() ? at::empty({group->grad_numel}, at::kFloat)
                                 : memory_of_gradients(*context_, *group));
   }
@@ -215,7 +215,7 @@ void Reduction::read_means() {
     std::int64_t position = 0;
     for (std::size_t i = 0; i < parts_.size(); ++i) {
       const FlatGroup& group = *parts_[i].second;
-      mean_of_blocks(means[i].mutable_data_ptr<float>(), blocks, context_->shard_group->size(),
+      mean_of_blocks(means[i].mutable_data_ptr<float>(), blocks, mesh().shard->size(),
                      position * item_bytes(at::kFloat), group.grad_numel);
       position += block_numel(*context_, group);
     }
@@ -225,27 +225,27 @@ void Reduction::read_means() {
     if (adds[i])
       add_to_gradients(*context_, group, means[i]);
     else
-      show_grad(*context_, group);
+      show_grad(group);
   }
 }
 
 // Waits for the rows of all ranks, in received_ if they were exchanged.
 void Reduction::receive_rows() {
   if (!is_exchanged() || !context_->streams->on_cpu()) return pending_.wait();
-  if (!received_.defined()) take_received(context_->shard_group->size());
+  if (!received_.defined()) take_received(mesh().shard->size());
   pending_.read([&](const Blocks& blocks) {
     check_ids(blocks);
-    const auto bytes = static_cast<std::int64_t>(sent_.nbytes()) / context_->shard_group->size();
+    const auto bytes = static_cast<std::int64_t>(sent_.nbytes()) / mesh().shard->size();
     auto* const rows = static_cast<char*>(received_.mutable_data_ptr());
-    if (!has_direct_copies(*context_->shard_group)) return;  // they are there
-    for (int rank = 0; rank < context_->shard_group->size(); ++rank)
+    if (!has_direct_copies(*mesh().shard)) return;  // they are there
+    for (int rank = 0; rank < mesh().shard->size(); ++rank)
       blocks.copy(rank, {{0, bytes, rows + rank * bytes}});
   });
 }
 
 // Returns [numel_]: the mean over the shard group, in the reduce dtype.
 at::Tensor Reduction::mean_rows() {
-  const int world_size = context_->shard_group->size();
+  const int world_size = mesh().shard->size();
   if (world_size == 1) return sent_.view({-1});
   if (!is_exchanged()) {
     divide_after(received_, world_size);
@@ -257,10 +257,10 @@ at::Tensor Reduction::mean_rows() {
 }
 
 at::Tensor Reduction::averaged_over_replicas(const at::Tensor& rows) {
-  const int replicas = context_->replicate_group->size();
-  if (context_->shard_group->size() > 1) {
+  const int replicas = mesh().replicate->size();
+  if (mesh().shard->size() > 1) {
     divide_before(rows, replicas);
-    all_reduce(context_->replicate_group, rows, ReduceOp::kSum, title(parts_) + " over replicas")
+    all_reduce(mesh().replicate, rows, ReduceOp::kSum, title(parts_) + " over replicas")
         .wait();
   }
   divide_after(rows, replicas);
@@ -270,10 +270,10 @@ at::Tensor Reduction::averaged_over_replicas(const at::Tensor& rows) {
 void Reduction::run_hook(std::vector<Arriving>& arriving) {
   const auto& [unit, group] = parts_.front();
   at::Tensor unsharded = sent_.narrow(1, 0, group->grad_numel).reshape({-1}).clone();
-  const bool replicated = context_->shard_group->size() == 1;
+  const bool replicated = mesh().shard->size() == 1;
   at::Tensor sharded = replicated ? unsharded : at::empty({group->grad_numel}, unsharded.options());
   const auto& ranks =
-      replicated && context_->replicate_group ? context_->replicate_group : context_->shard_group;
+      replicated && mesh().replicate ? mesh().replicate : mesh().shard;
   context_->hook(ranks, unsharded, sharded);
   publish(*context_, *group, replicated ? unsharded : sharded, arriving);
 }
@@ -281,18 +281,18 @@ void Reduction::run_hook(std::vector<Arriving>& arriving) {
 // Publishes the mean of all ranks' rows, without a copy of it in between.
 void Reduction::publish_exchanged(FlatGroup& group, const at::Tensor& received_WN,
                                   std::vector<Arriving>& arriving) {
-  const auto dtype = context_->keep_low_precision ? group.reduce_dtype : group.dtype;
+  const auto dtype = group.sharding->keeps_low_precision_grads ? group.reduce_dtype : group.dtype;
   if (group.local.device() != received_WN.device())
     return publish(*context_, group, at::mean(received_WN, 0, false, dtype), arriving);
-  take_back_reduced(group, context_->flat);
-  const bool adds = accumulates(*context_, group);
+  take_back_reduced(group);
+  const bool adds = accumulates(group);
   at::Tensor out = adds ? at::empty({group.grad_numel}, received_WN.options().dtype(dtype))
                         : memory_of_gradients(*context_, group);
   at::mean_out(out, received_WN, 0, false, dtype);
   if (adds)
     add_to_gradients(*context_, group, out);
   else
-    show_grad(*context_, group);
+    show_grad(group);
 }
 
 void Reduction::finish(std::vector<Arriving>& arriving) {
@@ -312,7 +312,7 @@ void Reduction::finish(std::vector<Arriving>& arriving) {
     run_hook(arriving);
   } else if (reads) {
     // They are published.
-  } else if (is_exchanged() && !context_->replicate_group) {
+  } else if (is_exchanged() && !mesh().replicate) {
     std::int64_t position = 0;
     for (const auto& [unit, group] : parts_) {
       publish_exchanged(*group, received_.narrow(1, position, group->grad_numel), arriving);
@@ -320,12 +320,12 @@ void Reduction::finish(std::vector<Arriving>& arriving) {
     }
   } else {
     at::Tensor rows = mean_rows();
-    if (context_->replicate_group) rows = averaged_over_replicas(rows);
+    if (mesh().replicate) rows = averaged_over_replicas(rows);
     std::int64_t position = 0;
     for (const auto& [unit, group] : parts_) {
       if (receives_in_grad_) {
-        take_back_reduced(*group, context_->flat);
-        show_grad(*context_, *group);
+        take_back_reduced(*group);
+        show_grad(*group);
         group->receives_in_grad = false;
         received_.reset();
       } else {

@@ -21,7 +21,7 @@
 #include "libfsdp/internal/comm/collectives.h"
 #include "libfsdp/internal/engine/published.h"
 #include "libfsdp/internal/engine/reduce_context.h"
-#include "libfsdp/internal/engine/unit.h"
+#include "libfsdp/internal/units/unit.h"
 #include "libfsdp/internal/trace/trace.h"
 
 namespace fsdp::internal {
@@ -31,7 +31,7 @@ class Reduction {
  public:
   using Part = std::pair<Unit*, FlatGroup*>;
 
-  // Collective.  Takes the staging buffers of groups with one reduce dtype and starts reducing
+  // Collective.  Takes the staging buffers of groups with one reduce dtype and mesh, and reduces
   // them; parameters without a gradient count as zeros.
   Reduction(const ReduceContext& context, std::vector<Part> parts);
   // Returns "gradient reduction of blocks.0 (float), ...", with every part.
@@ -45,6 +45,8 @@ class Reduction {
   void finish(std::vector<Arriving>& arriving);
 
  private:
+  // All parts have one mesh.
+  const Mesh& mesh() const noexcept { return parts_.front().second->sharding->mesh; }
   bool is_exchanged() const;
   void send(const std::string& what);
   void take_received(std::int64_t ranks);

@@ -10,18 +10,18 @@
 
 #include "libfsdp/internal/comm/collectives.h"
 #include "libfsdp/internal/engine/gradients.h"
-#include "libfsdp/internal/engine/own_work.h"
+#include "libfsdp/internal/units/own_work.h"
 
 namespace fsdp::internal {
 namespace {
 
-bool exchanges_blocks(const ReduceContext& context) {
-  return context.shard_group->size() > 1 && !reduces_while_scattering(*context.shard_group);
+bool exchanges_blocks(const FlatGroup& group) {
+  return group.sharding->world_size() > 1 && !reduces_while_scattering(group.sharding->shard());
 }
 
 void make_staging(const ReduceContext& context, FlatGroup& group) {
   if (group.staging.defined()) return;
-  const std::int64_t ranks = context.shard_group->size();
+  const std::int64_t ranks = group.sharding->world_size();
   const std::int64_t numel = block_numel(context, group);
   const std::int64_t bytes = ranks * numel * item_bytes(group.reduce_dtype);
   group.staging = context.buffers->take(bytes, Use::kGradients, Lane::kCompute)
@@ -122,7 +122,7 @@ void stage(const ReduceContext& context, Parameter& parameter, const at::Tensor&
 void stage_together(const ReduceContext& context, FlatGroup& group,
                     const std::vector<at::Tensor>& gradients) {
   make_staging(context, group);
-  const std::int64_t ranks = context.shard_group->size();
+  const std::int64_t ranks = group.sharding->world_size();
   // Its chunks have the layout of shards: equal ones, and zeros where rows are missing.
   std::vector<at::Tensor> parts;
   std::int64_t most_zeros = trailer_numel(context, group);
@@ -153,7 +153,7 @@ void stage_together(const ReduceContext& context, FlatGroup& group,
 }  // namespace
 
 std::int64_t trailer_numel(const ReduceContext& context, const FlatGroup& group) {
-  return exchanges_blocks(context) || context.streams->on_cpu()
+  return exchanges_blocks(group) || context.streams->on_cpu()
              ? kTrailerBytes / item_bytes(group.reduce_dtype)
              : 0;
 }

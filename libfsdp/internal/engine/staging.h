@@ -9,7 +9,7 @@
 #include <cstdint>
 
 #include "libfsdp/internal/engine/reduce_context.h"
-#include "libfsdp/internal/engine/unit.h"
+#include "libfsdp/internal/units/unit.h"
 
 namespace fsdp::internal {
 

@@ -6,7 +6,7 @@
 
 #include "formats/base/text.h"
 #include "libfsdp/internal/comm/errors.h"
-#include "libfsdp/internal/engine/gather_rows.h"
+#include "libfsdp/internal/units/gather_rows.h"
 
 namespace fsdp::internal {
 namespace {

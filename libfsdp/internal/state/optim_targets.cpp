@@ -8,14 +8,14 @@
 
 #include "formats/base/text.h"
 #include "libfsdp/fully_sharded.h"
-#include "libfsdp/internal/engine/engine.h"
 #include "libfsdp/internal/state/load_problems.h"
 
 namespace fsdp::internal {
 namespace {
 
-OptimPiece piece_of(const Parameter& parameter) {
-  return {parameter.name(), {parameter.names.begin() + 1, parameter.names.end()}, &parameter};
+OptimPiece piece_of(const ShardedModule& model, const Parameter& parameter) {
+  const std::vector<std::string> names = model.names_of(parameter);
+  return {names.front(), {names.begin() + 1, names.end()}, &parameter};
 }
 
 using TargetOfTensor = std::unordered_map<const c10::TensorImpl*, OptimTarget>;
@@ -25,16 +25,19 @@ TargetOfTensor all_targets(const ShardedModule& model) {
   const auto add = [&](OptimTarget target) {
     result.emplace(target.tensor.unsafeGetTensorImpl(), std::move(target));
   };
-  for (const auto& unit : model.engine().units()) {
-    if (model.options().use_orig_params) {
-      for (const auto& parameter : unit->parameters)
-        add({parameter->shard, parameter->name(), nullptr, {piece_of(*parameter)}});
+  for (const Unit* unit : model.units()) {
+    if (!unit->sharding->flat) {
+      for (const auto& parameter : unit->parameters) {
+        OptimPiece piece = piece_of(model, *parameter);
+        std::string name = piece.name;
+        add({parameter->shard, std::move(name), nullptr, {std::move(piece)}});
+      }
       continue;
     }
     for (const FlatGroup& group : unit->groups) {
-      OptimTarget target{group.flat, flat_name(*unit, group), &group, {}};
+      OptimTarget target{group.flat, flat_name(model.name_of(*unit), *unit, group), &group, {}};
       for (const Parameter* parameter : group.parameters)
-        target.pieces.push_back(piece_of(*parameter));
+        target.pieces.push_back(piece_of(model, *parameter));
       add(std::move(target));
     }
   }

@@ -7,7 +7,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "libfsdp/internal/engine/unit.h"
+#include "libfsdp/internal/units/unit.h"
 
 namespace torch::optim {
 class Optimizer;

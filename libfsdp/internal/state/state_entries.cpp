@@ -16,10 +16,11 @@ namespace {
 class Walk {
  public:
   Walk(const ShardedModule& model, bool flat) : model_(model), flat_(flat) {
-    for (const auto& unit : model.engine().units()) {
-      units_.emplace(unit->name, unit.get());
+    for (const Unit* unit : model.units()) {
+      units_.emplace(model.name_of(*unit), unit);
       for (const auto& parameter : unit->parameters) {
-        for (const std::string& name : parameter->names) parameters_.emplace(name, parameter.get());
+        for (const std::string& name : model.names_of(*parameter))
+          parameters_.emplace(name, parameter.get());
       }
     }
   }
@@ -56,7 +57,7 @@ class Walk {
     if (found == units_.end()) return;
     for (const FlatGroup& group : found->second->groups) {
       StateEntry& entry = entries_.emplace_back();
-      entry.name = flat_name(*found->second, group);
+      entry.name = flat_name(path, *found->second, group);
       entry.flat = &group;
       entry.flat_unit = found->second;
     }
@@ -87,14 +88,14 @@ std::vector<StateEntry> flat_state_entries(const ShardedModule& model) {
   return Walk(model, /*flat=*/true).run();
 }
 
-std::string layout_text(const FlatGroup& group, int rank) {
+std::string layout_text(const FlatGroup& group, const ShardedModule& model) {
   std::ostringstream text;
   const char* separator = ": ";
   for (const Parameter* parameter : group.parameters) {
     if (parameter == group.parameters.front())
-      text << "rank " << rank << " of " << parameter->layout.world_size;
+      text << "rank " << group.sharding->rank() << " of " << parameter->layout.world_size;
     const ShardLayout& layout = parameter->layout;
-    text << separator << parameter->name() << ' ' << at::IntArrayRef(layout.shape);
+    text << separator << model.names_of(*parameter).front() << ' ' << at::IntArrayRef(layout.shape);
     // Other ways of cutting may give the same offsets.
     if (layout.row_dims > 1) text << " in rows of " << layout.row_numel;
     text << " at " << parameter->offset;

@@ -9,7 +9,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/ScalarType.h>
 
-#include "libfsdp/internal/engine/unit.h"
+#include "libfsdp/internal/units/unit.h"
 
 namespace fsdp {
 class ShardedModule;
@@ -34,7 +34,7 @@ std::vector<StateEntry> flat_state_entries(const ShardedModule& model);
 
 // Describes which parameters lie where in a flat buffer, on which rank: flat buffers fit each other
 // if these texts are equal.  "rank 1 of 2: w [5, 3] at 0, b [5] at 16".
-std::string layout_text(const FlatGroup& group, int rank);
+std::string layout_text(const FlatGroup& group, const ShardedModule& model);
 // Returns the key that it has beside its buffer.
 std::string layout_key(const std::string& flat_name);
 

@@ -25,21 +25,20 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "libfsdp/internal/engine/unit.h"
+#include "libfsdp/internal/units/unit.h"
 
 namespace fsdp::internal {
 
 // Takes this rank's rows of `whole`, which `writer` left in the parameter, in the dtype of compute.
 // Throws: c10::Error naming the parameter if a shard of another dtype would be rounded.
-void take_written(Parameter& parameter, const at::Tensor& whole, int rank,
-                  const std::string& writer);
+void take_written(Parameter& parameter, const at::Tensor& whole, const std::string& writer);
 
 // Returns whether the tensor in the parameter's place is another one whose values can be taken: of
 // its shape, dtype and device, and not another parameter.
 bool is_replaced(const Parameter& parameter) noexcept;
 // Takes its values, and restores the parameter's own tensor.  Requires: is_replaced.  Throws: what
 // take_written throws.
-void take_replacement(Parameter& parameter, int rank);
+void take_replacement(Parameter& parameter);
 
 // Stops comparing what ranks wrote before, because they failed at different places.
 void forget_written(Unit& unit) noexcept;

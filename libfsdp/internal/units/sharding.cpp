@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "libfsdp/internal/engine/mesh.h"
+#include "libfsdp/internal/units/sharding.h"
 
 #include <vector>
 
@@ -45,6 +45,19 @@ Mesh mesh_of(const FsdpOptions& options) {
   for (int rank = all->rank() % ranks; rank < all->size(); rank += ranks) across.push_back(rank);
   auto shard = ranks == all->size() ? all : all->subgroup(inside);
   return {shard, across.size() > 1 ? all->subgroup(across) : nullptr};
+}
+
+Sharding sharding_of(const FsdpOptions& options) {
+  Sharding result;
+  result.strategy = options.sharding_strategy;
+  result.reshards_after_forward = options.sharding_strategy == ShardingStrategy::kFullShard ||
+                                   options.sharding_strategy == ShardingStrategy::kHybridShard;
+  result.is_offloaded = options.cpu_offload.offload_params;
+  result.flat = !options.use_orig_params;
+  result.keeps_low_precision_grads = options.mixed_precision.keep_low_precision_grads;
+  result.param_dtype = options.mixed_precision.param_dtype;
+  result.casts_inputs = options.mixed_precision.cast_forward_inputs;
+  return result;
 }
 
 }  // namespace fsdp::internal

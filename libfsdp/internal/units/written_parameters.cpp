@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "libfsdp/internal/engine/written_parameters.h"
+#include "libfsdp/internal/units/written_parameters.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 #include "formats/base/crc32.h"
 #include "libfsdp/internal/comm/errors.h"
-#include "libfsdp/internal/engine/gather_rows.h"
-#include "libfsdp/internal/engine/own_work.h"
+#include "libfsdp/internal/units/gather_rows.h"
+#include "libfsdp/internal/units/own_work.h"
 
 namespace fsdp::internal {
 namespace {
@@ -73,10 +73,9 @@ void take_zeros(at::Tensor& shard, const at::Tensor& rows, const Parameter& para
 
 }  // namespace
 
-void take_written(Parameter& parameter, const at::Tensor& whole, int rank,
-                  const std::string& writer) {
+void take_written(Parameter& parameter, const at::Tensor& whole, const std::string& writer) {
   const OwnWork own;
-  const at::Tensor rows = rows_of(whole, parameter.layout, rank);
+  const at::Tensor rows = rows_of(whole, parameter.layout, parameter.unit->sharding->rank());
   at::Tensor shard = parameter.shard.detach();
   // Without sharding and cast the parameter lies in the shard.
   if (rows.numel() != 0 && rows.const_data_ptr() != shard.const_data_ptr()) {
@@ -97,12 +96,12 @@ bool is_replaced(const Parameter& parameter) noexcept {
          parameter_of(full) == nullptr;
 }
 
-void take_replacement(Parameter& parameter, int rank) {
+void take_replacement(Parameter& parameter) {
   const OwnWork own;
   const at::Tensor whole = parameter.full.detach();
   parameter.full.set_data(parameter.home);
   if (parameter.unit->state == UnitState::kUnsharded) parameter.home.copy_(whole);
-  take_written(parameter, whole, rank, "set_data");
+  take_written(parameter, whole, "set_data");
   parameter.replaced_at = parameter.unit->version();
 }
 

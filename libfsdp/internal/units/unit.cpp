@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "libfsdp/internal/engine/unit.h"
+#include "libfsdp/internal/units/unit.h"
 
 #include <algorithm>
 #include <cstring>
@@ -11,10 +11,9 @@
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/variable.h>
 
-#include "libfsdp/internal/engine/dispatch_key.h"
-#include "libfsdp/internal/engine/own_work.h"
-#include "libfsdp/internal/engine/shard_tensor.h"
-#include "libfsdp/internal/engine/storage_lock.h"
+#include "libfsdp/internal/units/own_work.h"
+#include "libfsdp/internal/units/shard_tensor.h"
+#include "libfsdp/internal/units/storage_lock.h"
 
 namespace fsdp::internal {
 namespace {
@@ -71,8 +70,8 @@ at::Tensor rows_of(const Parameter& parameter, int rank) {
 }
 
 // Returns a tensor of the shape and device of `full`.  Its storage has no memory, and says `why`.
-at::Tensor tensor_without_memory(const at::Tensor& full, c10::ScalarType dtype, bool observed,
-                                 std::string why) {
+at::Tensor tensor_without_memory(const at::Tensor& full, c10::ScalarType dtype,
+                                 std::optional<c10::DispatchKey> observer, std::string why) {
   // A tensor takes its device from the storage it is made with.
   auto storage = c10::make_intrusive<c10::StorageImpl>(
       c10::StorageImpl::use_byte_size_t(), std::size_t{0}, at::DataPtr(nullptr, full.device()),
@@ -80,7 +79,7 @@ at::Tensor tensor_without_memory(const at::Tensor& full, c10::ScalarType dtype, 
   storage->release_data_and_set_meta_custom_data_ptr_error_msg_(std::move(why));
   const at::Tensor like = at::empty({0}, full.options().dtype(dtype).requires_grad(false));
   c10::DispatchKeySet keys = like.key_set();
-  if (observed) keys = keys.add(internal::interception_key());
+  if (observer) keys = keys.add(*observer);
   at::Tensor result = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(std::move(storage)),
                                                                keys, like.dtype());
   result.unsafeGetTensorImpl()->set_sizes_contiguous(full.sizes());
@@ -117,8 +116,8 @@ void share_version(Unit& unit) {
 
 }  // namespace
 
-std::string flat_name(const Unit& unit, const FlatGroup& group) {
-  std::string name = unit.name.empty() ? "_flat_param" : unit.name + "._flat_param";
+std::string flat_name(const std::string& unit_name, const Unit& unit, const FlatGroup& group) {
+  std::string name = unit_name.empty() ? "_flat_param" : unit_name + "._flat_param";
   if (unit.groups.size() > 1) name += std::string("_") + c10::toString(group.dtype);
   return name;
 }
@@ -169,6 +168,13 @@ Parameter* parameter_of(const at::Tensor& tensor) noexcept {
                                                   : nullptr;
 }
 
+void set_id(Unit& unit, std::int64_t id) {
+  const OwnWork own;
+  unit.id = id;
+  const at::Tensor bytes = at::tensor({id}, at::kLong).view(at::kByte);
+  unit.local.narrow(0, unit.local.numel() - kTrailerBytes, bytes.numel()).copy_(bytes);
+}
+
 std::int64_t set_offsets(Unit& unit) {
   std::int64_t local_bytes = 0;
   for (FlatGroup& group : unit.groups) {
@@ -204,15 +210,18 @@ void set_grad_offsets(FlatGroup& group) {
   group.trained_text = text_of_trained(group);
 }
 
-void lay_out(Unit& unit, int rank, int world_size, c10::Device device, c10::Device compute_device) {
+void lay_out(Unit& unit, c10::Device compute_device) {
+  const int rank = unit.sharding->rank();
+  const int world_size = unit.sharding->world_size();
+  const c10::Device device =
+      unit.sharding->is_offloaded ? c10::Device(c10::kCPU) : compute_device;
   for (const auto& parameter : unit.parameters)
     parameter->layout = shard_layout(parameter->full.sizes(), world_size);
-  const std::int64_t local_bytes = set_offsets(unit) - kTrailerBytes;
+  const std::int64_t local_bytes = set_offsets(unit);
   const bool pinned = device.is_cpu() && !unit.parameters.empty() && !compute_device.is_cpu();
-  unit.local = at::zeros({local_bytes + kTrailerBytes},
+  unit.compute_device = compute_device;
+  unit.local = at::zeros({local_bytes},
                          at::TensorOptions().dtype(at::kByte).device(device).pinned_memory(pinned));
-  const at::Tensor id = at::tensor({unit.id}, at::kLong).view(at::kByte);
-  unit.local.narrow(0, local_bytes, id.numel()).copy_(id);
   for (FlatGroup& group : unit.groups) {
     const auto item = item_bytes(group.dtype);
     group.local = unit.local.narrow(0, group.local_offset, group.numel * item).view(group.dtype);
@@ -229,9 +238,10 @@ void lay_out(Unit& unit, int rank, int world_size, c10::Device device, c10::Devi
                               [](const auto& group) { return group.compute_dtype == group.dtype; });
 }
 
-void cut(Parameter& parameter, int rank) {
+void cut(Parameter& parameter) {
   const at::NoGradGuard no_grad;
   const ShardLayout& layout = parameter.layout;
+  const int rank = parameter.unit->sharding->rank();
   at::Tensor& full = parameter.full;
   const at::Tensor rows = rows_of(parameter, rank);
   if (rows.numel() != 0) {
@@ -241,7 +251,7 @@ void cut(Parameter& parameter, int rank) {
                    .reshape(layout.shape_of(rank)));
   }
   parameter.home = tensor_without_memory(
-      full, full.scalar_type(), /*observed=*/false,
+      full, full.scalar_type(), /*observer=*/std::nullopt,
       "parameter '" + parameter.name() +
           "' has no memory now: it is sharded already, while later modules are being initialized; "
           "what initializes a module (param_init_fn, reset_parameters) writes only the "
@@ -249,12 +259,12 @@ void cut(Parameter& parameter, int rank) {
   full.set_data(parameter.home);
 }
 
-void take_over(Unit& unit, bool observed) {
+void take_over(Unit& unit, std::optional<c10::DispatchKey> observer) {
   for (FlatGroup& group : unit.groups) {
     for (Parameter* parameter : group.parameters) {
       at::Tensor& full = parameter->full;
       parameter->home = tensor_without_memory(
-          full, group.compute_dtype, observed,
+          full, group.compute_dtype, observer,
           "parameter '" + parameter->name() +
               "' has no memory now: its module is sharded, and it is whole only while an operator "
               "uses it; hold an fsdp::Gathered of it where forward asks for its memory "
@@ -302,6 +312,11 @@ void make_sharded(Unit& unit) {
     storage->set_nbytes(std::size_t{0});
   }
   unit.state = UnitState::kSharded;
+}
+
+bool was_let_go(const at::Tensor& tensor) noexcept {
+  return tensor.defined() && tensor.has_storage() && !tensor.is_meta() && tensor.numel() != 0 &&
+         storage_of(tensor)->_mutable_data_ptr_no_checks().get() == nullptr;
 }
 
 bool still_taken(const Parameter& parameter) noexcept {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "libfsdp/internal/engine/module_units.h"
+#include "libfsdp/internal/units/module_units.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <sstream>
 #include <unordered_map>
 
@@ -10,8 +11,7 @@
 #include <torch/nn/modules/batchnorm.h>
 
 #include "libfsdp/internal/comm/errors.h"
-#include "libfsdp/internal/engine/dispatch_key.h"
-#include "libfsdp/internal/engine/freezing.h"
+#include "libfsdp/internal/units/freezing.h"
 
 namespace fsdp::internal {
 namespace {
@@ -33,6 +33,7 @@ Unit& add_unit(Units& units, UnitOfModule& of_module, const torch::nn::Module& m
                const std::string& name) {
   auto unit = std::make_unique<Unit>();
   unit->name = name;
+  unit->module = &module;
   Unit& added = *unit;
   of_module.emplace(&module, &added);
   units.push_back(std::move(unit));
@@ -40,16 +41,17 @@ Unit& add_unit(Units& units, UnitOfModule& of_module, const torch::nn::Module& m
 }
 
 // Returns units still without parameters.  A module registered in several places is one unit.
+// `apart`: modules in which there is none.
 Units empty_units(const torch::nn::Module& module, const FsdpOptions& options,
-                  const Ignored& ignored, UnitOfModule& of_module) {
+                  const std::vector<const torch::nn::Module*>& apart, UnitOfModule& of_module) {
   Units units;
   add_unit(units, of_module, module, "");
   if (!options.auto_wrap_policy) return units;
-  std::vector<std::string> chosen = unit_names(module, options.auto_wrap_policy, ignored.modules,
+  std::vector<std::string> chosen = unit_names(module, options.auto_wrap_policy, apart,
                                                options.ignored_states.parameters());
   for (const auto& child : module.named_modules("", /*include_self=*/false)) {
-    const bool is_ignored = std::find(ignored.modules.begin(), ignored.modules.end(),
-                                      child.value().get()) != ignored.modules.end();
+    const bool is_ignored =
+        std::find(apart.begin(), apart.end(), child.value().get()) != apart.end();
     if (is_ignored || of_module.count(child.value().get()) != 0) continue;
     const bool full_precision = keeps_precision(*child.value(), options);
     if (full_precision || std::find(chosen.begin(), chosen.end(), child.key()) != chosen.end())
@@ -87,6 +89,39 @@ class UnitFinder {
   std::unordered_map<std::string, const torch::nn::Module*> modules_;
 };
 
+// Gives the units the names that they have in the module around, and adds them.
+void add_inner(Units& units, UnitOfModule& of_module, InnerUnits& inner) {
+  const auto renamed = [&](const std::string& name) {
+    return name.empty() ? inner.path : inner.path + "." + name;
+  };
+  const auto modules = inner.wrapped->module->named_modules("", /*include_self=*/false);
+  for (auto& unit : inner.units) {
+    of_module.emplace(unit->name.empty() ? inner.wrapped->module.get() : modules[unit->name].get(),
+                      unit.get());
+    unit->name = renamed(unit->name);
+    for (const auto& parameter : unit->parameters) {
+      for (std::string& name : parameter->names) name = renamed(name);
+    }
+    units.push_back(std::move(unit));
+  }
+}
+
+// Returns whether `path` is that of the module, or of something in it.
+bool is_below(const std::string& path, const std::string& module) {
+  return path == module || (path.size() > module.size() && path[module.size()] == '.' &&
+                            path.compare(0, module.size(), module) == 0);
+}
+
+// Sorts units as their modules follow each other in the tree.
+void sort_units(Units& units, const torch::nn::Module& module) {
+  std::unordered_map<std::string, std::size_t> places{{"", 0}};
+  for (const auto& item : module.named_modules("", /*include_self=*/false))
+    places.emplace(item.key(), places.size());
+  std::stable_sort(units.begin(), units.end(), [&](const auto& a, const auto& b) {
+    return places.at(a->name) < places.at(b->name);
+  });
+}
+
 std::string quoted(const Unit& unit) {
   return unit.name.empty() ? "the root unit" : "unit '" + unit.name + "'";
 }
@@ -96,7 +131,7 @@ void check_parameter(const std::string& name, const at::Tensor& tensor) {
              "' is sharded already: it lies in a module that was wrapped before, alone or inside "
              "another; wrap the outermost module once, and say by auto_wrap_policy (or wrap()) "
              "which modules in it are units");
-  FSDP_CHECK(!tensor.key_set().has(internal::interception_key()), "parameter '", name,
+  FSDP_CHECK(!was_let_go(tensor), "parameter '", name,
              "' belonged to a sharded module that has been destroyed, and its values with it: "
              "build the module anew");
   FSDP_CHECK(tensor.layout() == at::kStrided, "parameter '", name, "' is ", tensor.layout(),
@@ -117,6 +152,7 @@ void group_by_dtype(Unit& unit, const FsdpOptions& options) {
                               [&](const FlatGroup& group) { return group.dtype == dtype; });
     if (found == unit.groups.end()) {
       FlatGroup group;
+      group.sharding = unit.sharding.get();
       group.dtype = group.compute_dtype = group.reduce_dtype = dtype;
       if (unit.mixed_precision && c10::isFloatingType(dtype)) {
         const MixedPrecision& precision = options.mixed_precision;
@@ -176,11 +212,23 @@ Ignored ignored_by(const torch::nn::Module& module, const FsdpOptions& options) 
 }
 
 std::vector<std::unique_ptr<Unit>> units_of(const torch::nn::Module& module,
-                                            const FsdpOptions& options, const Ignored& ignored) {
+                                            const FsdpOptions& options, const Ignored& ignored,
+                                            const std::shared_ptr<const Sharding>& sharding,
+                                            std::vector<InnerUnits> inner) {
   UnitOfModule of_module;
-  Units units = empty_units(module, options, ignored, of_module);
+  std::vector<const torch::nn::Module*> apart = ignored.modules;
+  for (const InnerUnits& below : inner) {
+    for (const auto& any : below.wrapped->module->modules()) apart.push_back(any.get());
+  }
+  Units units = empty_units(module, options, apart, of_module);
+  const std::size_t made = units.size();
+  for (InnerUnits& below : inner) add_inner(units, of_module, below);
   const UnitFinder finder(module, of_module);
   std::unordered_map<const c10::TensorImpl*, Parameter*> seen;
+  for (std::size_t i = made; i < units.size(); ++i) {
+    for (const auto& parameter : units[i]->parameters)
+      seen.emplace(parameter->full.unsafeGetTensorImpl(), parameter.get());
+  }
   const auto named = module.named_parameters();
   for (const auto& item : named) {
     const std::string& name = item.key();
@@ -189,6 +237,8 @@ std::vector<std::unique_ptr<Unit>> units_of(const torch::nn::Module& module,
     Unit& unit = finder.innermost(parent_path(name));
     const auto known = seen.find(tensor.unsafeGetTensorImpl());
     if (known != seen.end()) {
+      const auto& names = known->second->names;
+      if (std::find(names.begin(), names.end(), name) != names.end()) continue;
       FSDP_CHECK(known->second->unit == &unit, "parameter '", known->second->name(), "' of ",
                  quoted(*known->second->unit), " is shared with '", name, "' of ", quoted(unit),
                  ": shared parameters must lie in one unit; wrap a module that holds both, or "
@@ -197,6 +247,10 @@ std::vector<std::unique_ptr<Unit>> units_of(const torch::nn::Module& module,
       continue;
     }
     check_parameter(name, tensor);
+    for (const InnerUnits& below : inner) {
+      FSDP_CHECK(!is_below(name, below.path), "parameter '", name, "' was registered in '",
+                 below.path, "' after that module was sharded: register it before");
+    }
     auto parameter = std::make_unique<Parameter>();
     parameter->names = {name};
     parameter->unit = &unit;
@@ -209,14 +263,67 @@ std::vector<std::unique_ptr<Unit>> units_of(const torch::nn::Module& module,
     if (!unit->name.empty()) unit->parent = &finder.innermost(parent_path(unit->name));
   }
   drop_empty(units);
-  for (std::size_t id = 0; id < units.size(); ++id) {
-    Unit& unit = *units[id];
-    unit.id = static_cast<std::int64_t>(id);
-    unit.flat = !options.use_orig_params;
-    group_by_dtype(unit, options);
-    check_flat(unit);
+  sort_units(units, module);
+  std::int64_t id = 0;
+  for (const auto& unit : units) {
+    unit->id = id++;
+    if (unit->sharding) continue;  // an inner one
+    unit->sharding = sharding;
+    group_by_dtype(*unit, options);
+    check_flat(*unit);
   }
   return units;
+}
+
+namespace {
+
+// Has access to what a module has registered without a copy of it.
+struct Registry : torch::nn::Module {
+  using torch::nn::Module::parameters_;
+};
+
+// Returns a number that changes if a parameter or a module is registered or replaced.
+std::size_t registered_in(const torch::nn::Module& module) {
+  std::size_t sum = 0;
+  const auto add = [&](std::size_t value) { sum = sum * 31 + value; };
+  for (const auto& item : module.*(&Registry::parameters_))
+    add(reinterpret_cast<std::uintptr_t>(item.value().unsafeGetTensorImpl()));
+  for (const auto& child : module.children()) add(registered_in(*child));
+  return sum;
+}
+
+}  // namespace
+
+void note_registered(WrappedModule& wrapped) {
+  wrapped.registered = registered_in(*wrapped.module);
+}
+
+void check_registered(WrappedModule& wrapped, const std::vector<std::unique_ptr<Unit>>& units) {
+  const std::size_t now = registered_in(*wrapped.module);
+  if (now == wrapped.registered) return;
+  std::unordered_set<const c10::TensorImpl*> known;
+  for (const auto& ignored : wrapped.unmanaged) known.insert(ignored.second.unsafeGetTensorImpl());
+  for (const auto& unit : units) {
+    for (const auto& parameter : unit->parameters)
+      known.insert(parameter->full.unsafeGetTensorImpl());
+  }
+  std::unordered_set<const c10::TensorImpl*> present;
+  for (const auto& item : wrapped.module->named_parameters()) {
+    if (!item.value().defined()) continue;
+    const auto* const tensor = item.value().unsafeGetTensorImpl();
+    present.insert(tensor);
+    FSDP_CHECK(known.count(tensor) != 0, "parameter '", item.key(),
+               "' was registered after the module was wrapped: it is not sharded, and its "
+               "gradient would not be reduced; register it before");
+  }
+  for (const auto& unit : units) {
+    for (const auto& parameter : unit->parameters)
+      FSDP_CHECK(present.count(parameter->full.unsafeGetTensorImpl()) != 0, "parameter '",
+                 parameter->name(),
+                 "' is not registered in the module any more (replace_module, "
+                 "unregister_module): change the module before it is wrapped");
+  }
+  wrapped.registered = now;
 }
 
 std::vector<std::string> fingerprint(const std::vector<std::unique_ptr<Unit>>& units,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "libfsdp/internal/engine/freezing.h"
+#include "libfsdp/internal/units/freezing.h"
 
 #include <algorithm>
 #include <string>
@@ -17,7 +17,7 @@ bool was_set(const Parameter& parameter) {
 }
 
 bool flat_was_set(const Unit& unit, const FlatGroup& group) {
-  return unit.flat && group.flat.requires_grad() == group.trained.empty();
+  return unit.sharding->flat && group.flat.requires_grad() == group.trained.empty();
 }
 
 bool any_was_set(const Unit& unit) {
@@ -46,7 +46,7 @@ void check_alike(const Unit& unit, const FlatGroup& group, const Trains& trains)
 }  // namespace
 
 void check_flat(const Unit& unit) {
-  if (!unit.flat) return;
+  if (!unit.sharding->flat) return;
   for (const FlatGroup& group : unit.groups)
     check_alike(unit, group, [](const Parameter& p) { return p.trainable; });
 }
@@ -54,7 +54,7 @@ void check_flat(const Unit& unit) {
 bool follow_requires_grad(Unit& unit) {
   if (!any_was_set(unit)) return false;
   for (const FlatGroup& group : unit.groups) {
-    if (unit.flat && !flat_was_set(unit, group))
+    if (unit.sharding->flat && !flat_was_set(unit, group))
       check_alike(unit, group, [](const Parameter& p) { return p.trainable != was_set(p); });
     for (const Parameter* parameter : group.parameters) {
       FSDP_CHECK(!(parameter->trainable && parameter->kept.defined() &&

@@ -25,10 +25,13 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+#include <c10/core/DispatchKey.h>
 #include <c10/core/ScalarType.h>
 #include <c10/core/Stream.h>
 #include <torch/csrc/autograd/function.h>
 
+#include "libfsdp/internal/units/sharding.h"
 #include "libfsdp/shard_layout.h"
 
 namespace fsdp::internal {
@@ -82,6 +85,7 @@ inline std::int64_t item_bytes(c10::ScalarType dtype) noexcept {
 
 // The parameters of one dtype in a unit.
 struct FlatGroup {
+  const Sharding* sharding = nullptr;  // of its unit
   c10::ScalarType dtype{};          // of the shards
   c10::ScalarType compute_dtype{};  // of the module's tensors
   c10::ScalarType reduce_dtype{};   // of gradients while they are reduced
@@ -126,8 +130,10 @@ static_assert(sizeof(Trailer) <= kTrailerBytes);
 struct Unit {
   std::string name;  // of its module; "" for the root
   std::int64_t id = 0;
+  const torch::nn::Module* module = nullptr;
   Unit* parent = nullptr;
   Engine* engine = nullptr;
+  std::shared_ptr<const Sharding> sharding;
   bool mixed_precision = true;  // false: computes in the dtypes of its shards
   std::vector<std::unique_ptr<Parameter>> parameters;
   std::vector<FlatGroup> groups;
@@ -135,11 +141,17 @@ struct Unit {
   // The block's parts that stay contiguous when it is copied out: shares of parameters, what aligns
   // them, the trailer.  In bytes; they add up to gather_bytes.
   std::vector<std::int64_t> gather_parts;
-  at::Tensor local;   // bytes
-  bool flat = false;  // the optimizer gets FlatGroup::flat
+  c10::Device compute_device = c10::kCPU;  // of its gathers
+  at::Tensor local;                        // bytes
   // True if the shards are whole and in the dtype of compute: then the unsharded tensors lie in
   // `local`.
   bool resident = false;
+  bool reshards_after_forward = true;
+  bool syncs_gradients = true;         // backward reduces them
+  bool is_called = false;              // by call(), which casts what goes in and comes out
+  // Stays unsharded until the next forward: its last backward kept its gradients, and it is not
+  // resharded after forward.
+  bool outlives_backward = false;
   bool always_unsharded = false;       // resident and not sharded: operators are not observed
   int pins = 0;                        // Gathered scopes that keep it unsharded
   std::uint32_t gathered_version = 0;  // value of version() when it was last unsharded
@@ -170,7 +182,8 @@ struct Unit {
 
 // Returns the name of the optimizer's flat tensor of a group: "<unit>._flat_param", followed by the
 // dtype if the unit has several.
-std::string flat_name(const Unit& unit, const FlatGroup& group);
+// `unit_name`: the unit's in the module that is asked for it.
+std::string flat_name(const std::string& unit_name, const Unit& unit, const FlatGroup& group);
 
 // Returns whether they are the same unit, or one is inside the other.
 bool related(const Unit& a, const Unit& b) noexcept;
@@ -186,21 +199,24 @@ std::string changed_since_forward(const Unit& unit);
 // Requires: the unit's local buffer, on the CPU.
 Trailer& trailer_of(Unit& unit) noexcept;
 
+// Gives it its place among the units of an engine, which ranks compare.
+void set_id(Unit& unit, std::int64_t id);
+
 // Sets each group's offsets and the unit's sizes.
 // Requires: the parameters' layouts.  Returns the bytes of the unit's buffer.
 std::int64_t set_offsets(Unit& unit);
 // Lays out the gradients of the parameters that are trainable now.  Requires: set_offsets().
 void set_grad_offsets(FlatGroup& group);
 // Sets layouts and offsets, and makes the unit's buffer, with shards whose values are zeros.
-// `device`: of the shards; `compute_device`: of the unit's gathers.
-void lay_out(Unit& unit, int rank, int world_size, c10::Device device, c10::Device compute_device);
+// Requires: the mesh of its sharding.  `compute_device`: of the unit's gathers.
+void lay_out(Unit& unit, c10::Device compute_device);
 // Writes this rank's rows of the module's tensor to the shard, and takes the tensor's memory.
 // Requires: lay_out(); the tensor is on the device of the unit's gathers.
-void cut(Parameter& parameter, int rank);
+void cut(Parameter& parameter);
 
-// Replaces the storages of the module's tensors by the unit's own, without memory.  If `observed`,
-// operators on them are seen from now on.
-void take_over(Unit& unit, bool observed);
+// Replaces the storages of the module's tensors by the unit's own, without memory.  `observer`: the
+// dispatch key that sees operators on them from now on.
+void take_over(Unit& unit, std::optional<c10::DispatchKey> observer);
 // Restores tensors whose error says that the wrapper is gone.
 void let_go(Unit& unit) noexcept;
 
@@ -208,6 +224,8 @@ void let_go(Unit& unit) noexcept;
 // if the unit is resident.
 void make_unsharded(Unit& unit);
 void make_sharded(Unit& unit);
+// Returns whether the tensor belonged to a unit that let it go.
+bool was_let_go(const at::Tensor& tensor) noexcept;
 // Returns whether the module's tensor is still the one taken over.
 bool still_taken(const Parameter& parameter) noexcept;
 // Call after a write to the shard that autograd does not know about.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "libfsdp/internal/engine/shard_tensor.h"
+#include "libfsdp/internal/units/shard_tensor.h"
 
 #include <utility>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "libfsdp/internal/engine/storage_lock.h"
+#include "libfsdp/internal/units/storage_lock.h"
 
 namespace fsdp::internal {
 namespace {

@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "libfsdp/internal/engine/gather_rows.h"
+#include "libfsdp/internal/units/gather_rows.h"
 
 #include <utility>
 
 #include <ATen/Functions.h>
 
 #include "libfsdp/internal/comm/collectives.h"
-#include "libfsdp/internal/engine/engine.h"
 
 namespace fsdp::internal {
 
-at::Tensor gather_blocks(Engine& engine, const at::Tensor& local, const std::string& what) {
-  const auto& ranks = engine.shard_group();
+at::Tensor gather_blocks(const Unit& unit, const at::Tensor& local, const std::string& what) {
+  const auto& ranks = unit.sharding->mesh.shard;
   if (ranks->size() == 1) return local.view({1, -1});
-  const at::Tensor input = local.to(engine.streams().device()).contiguous();
+  const at::Tensor input = local.to(unit.compute_device).contiguous();
   at::Tensor blocks = at::empty({ranks->size(), local.numel()}, input.options());
   if (local.numel() == 0) return blocks;
   all_gather(ranks, blocks, input, what).wait();
@@ -28,13 +27,13 @@ at::Tensor joined(const at::Tensor& blocks_WN, const ShardLayout& layout, std::i
   return whole.numel() == layout.numel() ? result : result.clone();
 }
 
-at::Tensor gather_rows(Engine& engine, const at::Tensor& rows, const ShardLayout& layout,
+at::Tensor gather_rows(const Unit& unit, const at::Tensor& rows, const ShardLayout& layout,
                        const std::string& what) {
   if (rows.numel() == layout.padded_numel())
-    return joined(gather_blocks(engine, rows.reshape({-1}), what), layout, 0);
+    return joined(gather_blocks(unit, rows.reshape({-1}), what), layout, 0);
   const at::Tensor padded = at::zeros({layout.padded_numel()}, rows.options());
   padded.narrow(0, 0, rows.numel()).copy_(rows.reshape({-1}));
-  return joined(gather_blocks(engine, padded, what), layout, 0);
+  return joined(gather_blocks(unit, padded, what), layout, 0);
 }
 
 at::Tensor rows_of(const at::Tensor& whole, const ShardLayout& layout, int rank) {
@@ -43,11 +42,11 @@ at::Tensor rows_of(const at::Tensor& whole, const ShardLayout& layout, int rank)
       .reshape(layout.shape_of(rank));
 }
 
-ShardedTensor sharded_tensor(const Engine& engine, const ShardLayout& layout, at::Tensor rows) {
+ShardedTensor sharded_tensor(const Unit& unit, const ShardLayout& layout, at::Tensor rows) {
   ShardedTensor result;
   result.layout = layout;
-  result.part = engine.shard_group()->rank();
-  if (const auto& replicas = engine.replicate_group()) {
+  result.part = unit.sharding->rank();
+  if (const auto& replicas = unit.sharding->mesh.replicate) {
     result.replica = replicas->rank();
     result.replica_count = replicas->size();
   }
@@ -55,9 +54,9 @@ ShardedTensor sharded_tensor(const Engine& engine, const ShardLayout& layout, at
   return result;
 }
 
-bool is_first_rank(const Engine& engine) noexcept {
-  const auto& replicas = engine.replicate_group();
-  return engine.shard_group()->rank() == 0 && (!replicas || replicas->rank() == 0);
+bool is_first_rank(const Unit& unit) noexcept {
+  const auto& replicas = unit.sharding->mesh.replicate;
+  return unit.sharding->rank() == 0 && (!replicas || replicas->rank() == 0);
 }
 
 }  // namespace fsdp::internal

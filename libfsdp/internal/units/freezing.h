@@ -8,7 +8,7 @@
 // would.  Gradients that a parameter has when it is frozen stay, as those of a plain module do.
 #pragma once
 
-#include "libfsdp/internal/engine/unit.h"
+#include "libfsdp/internal/units/unit.h"
 
 namespace fsdp::internal {
 

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "libfsdp/fully_shard.h"
+
+#include <algorithm>
+#include <mutex>
+#include <vector>
+
+#include "libfsdp/internal/engine/engine.h"
+#include "libfsdp/internal/units/sharding.h"
+#include "libfsdp/internal/units/unit.h"
+
+namespace fsdp {
+using namespace internal;
+namespace {
+
+// Sharded modules that nobody has a handle of, and that were not used yet: the handles of inner
+// modules end before the module around them is sharded.
+class Unheld {
+ public:
+  static Unheld& of_process() {
+    static Unheld result;
+    return result;
+  }
+  void add(std::unique_ptr<ShardedModule> module) {
+    const std::lock_guard lock(mutex_);
+    modules_.push_back(std::move(module));
+  }
+  // Destroys those that a sharded module around them has taken in, and those whose module is gone.
+  void drop() {
+    std::vector<std::unique_ptr<ShardedModule>> dropped;
+    const std::lock_guard lock(mutex_);
+    for (auto& module : modules_) {
+      if (module->is_taken_in() || module->module().use_count() == 1)
+        dropped.push_back(std::move(module));
+    }
+    std::erase(modules_, nullptr);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<ShardedModule>> modules_;
+};
+
+// The end of the last handle.
+void release(ShardedModule* module) {
+  std::unique_ptr<ShardedModule> owned(module);
+  if (!owned->is_taken_in() && !owned->engine().has_run())
+    Unheld::of_process().add(std::move(owned));
+}
+
+FsdpOptions common_options(const FullyShardOptions& options) {
+  FsdpOptions result;
+  result.process_group = options.process_group;
+  result.replicate_group = options.replicate_group;
+  result.node_size = options.node_size;
+  result.sharding_strategy = options.sharding_strategy;
+  result.cpu_offload = options.offload_policy;
+  result.mixed_precision.param_dtype = options.mp_policy.param_dtype;
+  result.mixed_precision.reduce_dtype = options.mp_policy.reduce_dtype;
+  result.mixed_precision.cast_forward_inputs = options.mp_policy.cast_forward_inputs;
+  result.ignored_states = options.ignored_params;
+  result.param_init_fn = options.param_init_fn;
+  result.device_id = options.device_id;
+  result.sync_module_states = options.sync_module_states;
+  result.backward_prefetch = options.backward_prefetch;
+  result.forward_prefetch = options.forward_prefetch;
+  result.limit_all_gathers = options.limit_all_gathers;
+  result.bucket_bytes = options.bucket_bytes;
+  return result;
+}
+
+}  // namespace
+
+std::shared_ptr<ShardedModule> fully_shard(std::shared_ptr<torch::nn::Module> module,
+                                           const FullyShardOptions& options) {
+  Unheld::of_process().drop();
+  PerModule per_module;
+  per_module.reshards_after_forward = options.reshard_after_forward;
+  per_module.output_dtype = options.mp_policy.output_dtype;
+  return {new ShardedModule(std::move(module), common_options(options), per_module), release};
+}
+
+namespace internal {
+
+UnitCall::UnitCall(const torch::nn::Module& module) {
+  for (const at::Tensor& tensor : module.parameters()) {
+    const Parameter* const parameter = parameter_of(tensor);
+    if (parameter == nullptr) continue;
+    for (const auto& unit : parameter->unit->engine->units()) {
+      if (unit->module == &module) unit_ = unit.get();
+    }
+    break;
+  }
+  if (unit_ == nullptr) return;
+  was_called_ = std::exchange(unit_->is_called, true);
+  const Sharding& sharding = *unit_->sharding;
+  if (sharding.casts_inputs) inputs_.dtype = sharding.param_dtype;
+  outputs_.dtype = sharding.output_dtype;
+}
+
+UnitCall::~UnitCall() {
+  if (unit_ != nullptr) unit_->is_called = was_called_;
+}
+
+}  // namespace internal
+}  // namespace fsdp

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sharding by composition, as PyTorch's fully_shard (FSDP2): modules keep their type, their forward
+// and their names, and each call has options of its own.
+//
+//   fsdp::FullyShardOptions options;
+//   options.process_group = group;
+//   for (auto& block : *model->blocks) fsdp::fully_shard(block, options);   // inner modules first
+//   auto sharded = fsdp::fully_shard(model, options);
+//   torch::optim::AdamW optimizer(sharded->parameters(), 1e-3);
+//   auto loss = loss_of(model->forward(tokens));
+//   loss.backward();
+//   sharded->clip_grad_norm_(1.0);
+//   optimizer.step();
+//
+// Note [first touch without a wrapper]: nothing tells when the forward of such a module begins or
+// ends.  The first operator that takes a parameter begins it, and a backward ends it; without one,
+// units that the last operators used stay gathered, until state is read or written, shards are
+// stepped and used again, or reshard() is called.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include <c10/core/Device.h>
+#include <c10/core/ScalarType.h>
+#include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
+
+#include "libfsdp/detail/forward_inputs.h"
+#include "libfsdp/fully_sharded.h"
+#include "libfsdp/options.h"
+#include "libfsdp/tensor_tree.h"
+
+namespace fsdp {
+
+// Only floating-point tensors are cast.  See Note [casts] in libfsdp/internal/engine/observer.h, and
+// call().
+struct MixedPrecisionPolicy {
+  // The dtype of parameters in forward and backward; shards keep the module's original dtype.
+  std::optional<c10::ScalarType> param_dtype = {};
+  // The dtype of gradients while they are reduced; default: param_dtype.
+  std::optional<c10::ScalarType> reduce_dtype = {};
+  // The dtype of the module's outputs; default: as forward makes them.  A module that is made of
+  // others has to be called by call() then: its first operator throws else.
+  std::optional<c10::ScalarType> output_dtype = {};
+  // Cast inputs to param_dtype.
+  bool cast_forward_inputs = true;
+};
+
+struct FullyShardOptions {
+  // See FsdpOptions for all that have its names.  An inner module may have other groups than the
+  // one around it; those of the outermost are the ranks that train.
+  std::shared_ptr<ProcessGroup> process_group;
+  std::shared_ptr<ProcessGroup> replicate_group;
+  std::optional<int> node_size;
+  ShardingStrategy sharding_strategy = ShardingStrategy::kFullShard;
+  // Default: as the strategy says.
+  std::optional<bool> reshard_after_forward;
+  MixedPrecisionPolicy mp_policy;
+  CPUOffload offload_policy;
+  IgnoredStates ignored_params;
+  std::function<void(torch::nn::Module&)> param_init_fn;
+  std::optional<c10::Device> device_id;
+  bool sync_module_states = false;
+  // Those of the outermost module count.
+  BackwardPrefetch backward_prefetch = BackwardPrefetch::kBackwardPre;
+  bool forward_prefetch = false;
+  bool limit_all_gathers = true;
+  std::int64_t bucket_bytes = 4 << 20;
+};
+
+// Collective.  Shards the module in place, as one unit with everything below it that is not sharded
+// already.  What inner calls have sharded keeps its options.
+// Returns: what the wrapper of FullyShardedDataParallel would be.  That of the outermost module has
+// to be kept as long as the module is used; those of inner ones are needed for nothing but their own
+// functions, and belong to the outermost.
+// Throws: what ShardedModule does; if an inner module has run a forward already.
+std::shared_ptr<ShardedModule> fully_shard(std::shared_ptr<torch::nn::Module> module,
+                                           const FullyShardOptions& options);
+template <typename Impl>
+std::shared_ptr<ShardedModule> fully_shard(const torch::nn::ModuleHolder<Impl>& module,
+                                           const FullyShardOptions& options) {
+  return fully_shard(std::static_pointer_cast<torch::nn::Module>(module.ptr()), options);
+}
+
+namespace internal {
+
+// While it lives, the module casts its inputs and outputs as a whole.
+class UnitCall {
+ public:
+  explicit UnitCall(const torch::nn::Module& module);
+  ~UnitCall();
+  UnitCall(const UnitCall&) = delete;
+  UnitCall& operator=(const UnitCall&) = delete;
+
+  const InputCast& inputs() const noexcept { return inputs_; }
+  const InputCast& outputs() const noexcept { return outputs_; }
+
+ private:
+  Unit* unit_ = nullptr;
+  bool was_called_ = false;
+  InputCast inputs_;
+  InputCast outputs_;
+};
+
+}  // namespace internal
+
+// Calls the forward of a module that fully_shard() made a unit, from that of the module around it:
+//   x = fsdp::call(*block, x);
+// Inputs and outputs are cast as its mp_policy says, at any depth (see tensor_tree.h), as PyTorch
+// does; without the call they are cast at the operators that take its parameters.
+template <typename Impl, typename... Args>
+auto call(Impl& module, Args&&... args) {
+  const internal::UnitCall scope(module);
+  std::tuple<internal::ForwardArgument<Args>...> inputs(
+      internal::ForwardArgument<Args>(std::forward<Args>(args), scope.inputs())...);
+  const auto run = [&](auto&... input) -> decltype(auto) { return module.forward(input.get()...); };
+  const auto give_back = [](auto&... input) { (input.give_back(), ...); };
+  if constexpr (std::is_void_v<decltype(std::apply(run, inputs))>) {
+    std::apply(run, inputs);
+    std::apply(give_back, inputs);
+  } else {
+    auto result = std::apply(run, inputs);
+    std::apply(give_back, inputs);
+    visit_tensors(result, [&](at::Tensor& tensor) {
+      tensor = internal::prepared_tensor(tensor, scope.outputs());
+    });
+    return result;
+  }
+}
+
+}  // namespace fsdp

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// Finds the modules inside a module that were sharded before it, with options of their own, and
+// hands their units over.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include <c10/core/ScalarType.h>
+#include <torch/nn/module.h>
+
+#include "libfsdp/internal/units/module_units.h"
+
+namespace fsdp::internal {
+
+class Engine;
+struct EngineLife;
+struct Sharding;
+
+class InnerEngines {
+ public:
+  InnerEngines() = default;
+  // Throws: c10::Error for one whose forward has run, because graphs may refer to it.
+  explicit InnerEngines(const torch::nn::Module& root);
+
+  // Returns what is ignored, and what inner modules ignore.
+  Ignored with_ignored(const Ignored& ignored) const;
+  // Returns what is ignored, and everything in inner modules.
+  Ignored apart(const Ignored& ignored) const;
+  // Takes the units out of their engines.
+  std::vector<InnerUnits> release();
+  // Sets the dtypes that buffers of inner modules had before they were cast.
+  void restore_buffer_dtypes(std::unordered_map<std::string, c10::ScalarType>& dtypes) const;
+  // Tells everybody who knows an inner engine that its units are in this one's now.
+  void belong_to(const std::shared_ptr<EngineLife>& outer) const;
+
+ private:
+  struct Inner {
+    std::string path;
+    std::shared_ptr<WrappedModule> wrapped;
+    std::shared_ptr<EngineLife> life;
+  };
+  std::vector<Inner> inner_;
+};
+
+// Returns the units that have this sharding, for construct().
+std::vector<Unit*> new_units(const std::vector<std::unique_ptr<Unit>>& units,
+                             const Sharding& sharding);
+
+}  // namespace fsdp::internal

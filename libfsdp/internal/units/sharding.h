@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a unit is sharded: over which ranks, in which dtypes, and what it keeps between uses.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include <c10/core/ScalarType.h>
+
+#include "libfsdp/options.h"
+#include "libfsdp/process_group.h"
+
+namespace fsdp::internal {
+
+struct Mesh {
+  std::shared_ptr<ProcessGroup> shard;      // of size 1: nothing is sharded
+  std::shared_ptr<ProcessGroup> replicate;  // null: no copies
+};
+
+// Collective.  Makes the groups that a strategy needs from those of the options.
+// Throws: c10::Error if the hybrid strategies cannot tell which ranks share a node, if ranks do not
+// fill the nodes, or if a replicate group is given and nothing uses it.
+Mesh mesh_of(const FsdpOptions& options);
+
+// What the units of one wrapper share.
+struct Sharding {
+  Mesh mesh;  // see mesh_of()
+  ShardingStrategy strategy = ShardingStrategy::kFullShard;
+  bool reshards_after_forward = true;
+  bool is_offloaded = false;  // shards and gradients are in memory of the host
+  bool flat = false;          // the optimizer gets FlatGroup::flat
+  bool keeps_low_precision_grads = false;
+  std::optional<c10::ScalarType> param_dtype;  // in which units with mixed precision compute
+  // Whether operators on parameters get their other inputs in param_dtype: see observer.h.
+  bool casts_inputs = false;
+  std::optional<c10::ScalarType> output_dtype;  // see MixedPrecisionPolicy
+
+  const ProcessGroup& shard() const noexcept { return *mesh.shard; }
+  int rank() const noexcept { return mesh.shard->rank(); }
+  int world_size() const noexcept { return mesh.shard->size(); }
+};
+
+// Returns it without its mesh.
+Sharding sharding_of(const FsdpOptions& options);
+
+// What fully_shard() is given beyond FsdpOptions.
+struct PerModule {
+  std::optional<bool> reshards_after_forward;  // none: as the strategy says
+  std::optional<c10::ScalarType> output_dtype;
+};
+
+}  // namespace fsdp::internal
