@@ -152,8 +152,9 @@ at::Tensor ShardedModule::clip_grad_norm_(double max_norm, double norm_type) {
   for (const Held& held : all) {
     for (const at::Tensor& gradient : held.of_parameters) {
       if (!gradient.defined()) continue;
-      dtype = dtype == c10::ScalarType::Undefined ? gradient.scalar_type()
-                                                  : c10::promoteTypes(dtype, gradient.scalar_type());
+      dtype = dtype == c10::ScalarType::Undefined
+                  ? gradient.scalar_type()
+                  : c10::promoteTypes(dtype, gradient.scalar_type());
     }
   }
   const bool none = dtype == c10::ScalarType::Undefined;

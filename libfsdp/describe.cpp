@@ -38,8 +38,8 @@ void print_unit(std::ostream& out, const Unit& unit, const std::string& name) {
     bytes += static_cast<std::int64_t>(parameter->shard.nbytes());
   }
   out << std::string(static_cast<std::size_t>(2 * depth_of(unit)), ' ')
-      << (name.empty() ? "(root)" : name) << ": " << unit.parameters.size()
-      << " parameters, " << numel << " elements";
+      << (name.empty() ? "(root)" : name) << ": " << unit.parameters.size() << " parameters, "
+      << numel << " elements";
   if (frozen != 0) out << " (" << frozen << " frozen)";
   out << ", " << bytes << " bytes on this rank";
   for (const FlatGroup& group : unit.groups) {

@@ -75,7 +75,12 @@ std::shared_ptr<ShardedModule> fully_shard(std::shared_ptr<torch::nn::Module> mo
                                            const FullyShardOptions& options) {
   Unheld::of_process().drop();
   PerModule per_module;
-  per_module.reshards_after_forward = options.reshard_after_forward;
+  if (options.reshard_after_forward) {
+    if (const int* const ranks = std::get_if<int>(&*options.reshard_after_forward))
+      per_module.kept_over = *ranks;
+    per_module.reshards_after_forward =
+        per_module.kept_over || std::get<bool>(*options.reshard_after_forward);
+  }
   per_module.output_dtype = options.mp_policy.output_dtype;
   return {new ShardedModule(std::move(module), common_options(options), per_module), release};
 }

@@ -25,6 +25,7 @@
 #include <tuple>
 #include <type_traits>
 #include <utility>
+#include <variant>
 
 #include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
@@ -38,8 +39,8 @@
 
 namespace fsdp {
 
-// Only floating-point tensors are cast.  See Note [casts] in libfsdp/internal/engine/observer.h, and
-// call().
+// Only floating-point tensors are cast.  See Note [casts] in libfsdp/internal/engine/observer.h,
+// and call().
 struct MixedPrecisionPolicy {
   // The dtype of parameters in forward and backward; shards keep the module's original dtype.
   std::optional<c10::ScalarType> param_dtype = {};
@@ -59,8 +60,10 @@ struct FullyShardOptions {
   std::shared_ptr<ProcessGroup> replicate_group;
   std::optional<int> node_size;
   ShardingStrategy sharding_strategy = ShardingStrategy::kFullShard;
-  // Default: as the strategy says.
-  std::optional<bool> reshard_after_forward;
+  // Default: as the strategy says.  A number of ranks: true, but from forward to backward these
+  // many ranks that follow each other hold the parameters together, and gather them among
+  // themselves.
+  std::optional<std::variant<bool, int>> reshard_after_forward;
   MixedPrecisionPolicy mp_policy;
   CPUOffload offload_policy;
   IgnoredStates ignored_params;
@@ -77,9 +80,9 @@ struct FullyShardOptions {
 // Collective.  Shards the module in place, as one unit with everything below it that is not sharded
 // already.  What inner calls have sharded keeps its options.
 // Returns: what the wrapper of FullyShardedDataParallel would be.  That of the outermost module has
-// to be kept as long as the module is used; those of inner ones are needed for nothing but their own
-// functions, and belong to the outermost.
-// Throws: what ShardedModule does; if an inner module has run a forward already.
+// to be kept as long as the module is used; those of inner ones are needed for nothing but their
+// own functions, and belong to the outermost. Throws: what ShardedModule does; if an inner module
+// has run a forward already.
 std::shared_ptr<ShardedModule> fully_shard(std::shared_ptr<torch::nn::Module> module,
                                            const FullyShardOptions& options);
 template <typename Impl>

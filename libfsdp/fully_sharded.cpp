@@ -18,8 +18,8 @@
 #include "libfsdp/internal/construction/inner_engines.h"
 #include "libfsdp/internal/construction/left_out_option.h"
 #include "libfsdp/internal/engine/engine.h"
-#include "libfsdp/internal/units/sharding.h"
 #include "libfsdp/internal/units/module_units.h"
+#include "libfsdp/internal/units/sharding.h"
 
 namespace fsdp {
 using namespace internal;
@@ -136,6 +136,8 @@ void ShardedModule::shard(std::shared_ptr<torch::nn::Module> module, FsdpOptions
   });
   require_same(options.process_group, "the modules to shard", fingerprint(units, options));
   sharding->mesh = mesh_of(options);
+  if (per_module != nullptr && per_module->kept_over)
+    sharding->kept_over = neighbours(sharding->mesh.shard, *per_module->kept_over);
   construct(root, new_units(units, *sharding), options, apart, sharding->mesh, device);
   for (const auto& item : root.named_buffers())
     wrapped_->buffer_dtypes.emplace(item.key(), item.value().scalar_type());
@@ -287,10 +289,6 @@ std::vector<std::shared_ptr<torch::nn::Module>> ShardedModule::fsdp_modules(bool
   return result;
 }
 
-void ShardedModule::set_requires_gradient_sync(bool sync) {
-  engine().set_gradient_sync(units(), sync);
-}
-
 bool ShardedModule::requires_gradient_sync() const {
   return units().front()->syncs_gradients;
 }
@@ -318,7 +316,7 @@ bool ShardedModule::is_training() const noexcept {
 
 void ShardedModule::register_comm_hook(CommHook hook) {
   FSDP_CHECK(hook, "the communication hook is empty");
-  engine().set_comm_hook(std::move(hook));
+  engine().set_comm_hook(units(), hook);
 }
 
 ShardedModule& ShardedModule::apply(const std::function<void(torch::nn::Module&)>& fn) {

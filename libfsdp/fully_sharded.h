@@ -82,6 +82,18 @@ class FullParams {
 // A parameter, buffer or gradient with its name in the module, without any wrapper's prefix.
 using NamedTensor = std::pair<std::string, at::Tensor>;
 
+// A gather that ShardedModule::unshard() has started.
+class UnshardHandle {
+ public:
+  UnshardHandle(std::weak_ptr<internal::EngineLife> life, internal::Unit* unit);
+  // Collective with other ranks' calls.  Lets the caller's stream use the parameters.
+  void wait();
+
+ private:
+  std::weak_ptr<internal::EngineLife> life_;
+  internal::Unit* unit_;
+};
+
 // Everything except forward: the part that does not depend on the module's type.
 //
 // It may belong to a module inside a sharded one (see fully_shard.h).  Then it is about that part
@@ -126,8 +138,45 @@ class ShardedModule {
   // While false, backward keeps full gradients, unreduced; the next backward while true reduces
   // their sum.  Until then .grad of parameters() cannot be read, clipped or stepped, but
   // zero_grad() drops the kept gradients.  See no_sync.
-  void set_requires_gradient_sync(bool sync);
+  // `recurse`, here and below: of the units below this module's own, too.
+  void set_requires_gradient_sync(bool sync, bool recurse = true);
   bool requires_gradient_sync() const;
+
+  // The following are FSDP2's; libfsdp/unit_controls.cpp.
+
+  // Collective.  Gathers this module's own unit now, if it is not gathered, ahead of the operators
+  // that use it; then it is resharded as ever, or by reshard().  With `async`, it arrives while the
+  // caller goes on: wait() of the result, or its first use, waits for it.
+  // Throws: c10::Error inside summon_full_params; for a wrapper, outside forward and backward.
+  UnshardHandle unshard(bool async = false);
+  // Frees what is gathered of this module's own unit.  Of the outermost module that fully_shard()
+  // sharded: ends a forward that no backward follows, and frees all.
+  void reshard();
+  // Whether units are resharded after forward, and after backward.  Initially: as the strategy
+  // says, and true.  A unit that stays gathered is gathered anew once its shards were stepped.
+  void set_reshard_after_forward(bool reshard, bool recurse = true);
+  void set_reshard_after_backward(bool reshard, bool recurse = true);
+  // While false, gradients of a hybrid strategy are reduced inside a copy and kept; the next
+  // backward while true takes the mean of their sum over the copies.  Until then clip_grad_norm_
+  // throws.
+  void set_requires_all_reduce(bool all_reduce, bool recurse = true);
+  // While false, backward of any part of the outermost module returns while its last gradients are
+  // being reduced; they are there after a backward while true.
+  void set_is_last_backward(bool last);
+  // Units to gather when this one is used in forward, or backward, in this order, instead of the
+  // one that followed the last time; empty: that one. Throws: c10::Error for a module of another
+  // outermost one.
+  void set_modules_to_forward_prefetch(const std::vector<ShardedModule*>& modules);
+  void set_modules_to_backward_prefetch(const std::vector<ShardedModule*>& modules);
+  // Divides the sum of gradients by this instead of the number of ranks.  Not for a communication
+  // hook, which divides itself.
+  void set_gradient_divide_factor(double factor, bool recurse = true);
+  // Called with this rank's part of each unit's reduced gradients before the shards get them.
+  void set_all_reduce_hook(ReducedHook hook, bool recurse = true);
+
+  // Returns the handle of a module inside this one that is a unit: its state, parameters and
+  // controls alone.  Valid as long as the outermost one. Throws: c10::Error if it is none.
+  std::shared_ptr<ShardedModule> part(const torch::nn::Module& inner) const;
 
   // Like torch::nn::Module's, and like that of an optimizer over parameters(): clears all
   // gradients, including kept ones.  On an accelerator a backward that threw ends in a thread of
@@ -172,7 +221,7 @@ class ShardedModule {
   LoadReport load_state_dict(const StateDict& state_dict, bool strict = true);
   const StateDictSettings& state_dict_settings() const noexcept { return state_dict_settings_; }
 
-  // Replaces the reduction of gradients.
+  // Replaces the reduction of gradients of all units.
   // Throws: c10::Error if one is registered already, for a hybrid strategy, or after a forward.
   void register_comm_hook(CommHook hook);
 
@@ -220,6 +269,7 @@ class ShardedModule {
   std::shared_ptr<const CheckpointPolicy> checkpoint_policy_;  // null: nothing is recomputed
 
  private:
+  ShardedModule() = default;
   friend StateDictSettings set_state_dict_type(ShardedModule&, StateDictType,
                                                std::optional<AnyStateDictConfig>,
                                                std::optional<AnyOptimStateDictConfig>);

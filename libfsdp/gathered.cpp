@@ -3,7 +3,13 @@
 
 #include <algorithm>
 
+#include <c10/util/Exception.h>
+
+#include "libfsdp/internal/comm/errors.h"
 #include "libfsdp/internal/engine/engine.h"
+#include "libfsdp/internal/units/gather_rows.h"
+#include "libfsdp/internal/units/own_work.h"
+#include "libfsdp/internal/units/shard_tensor.h"
 #include "libfsdp/internal/units/unit.h"
 
 namespace fsdp {
@@ -29,6 +35,32 @@ Gathered::~Gathered() {
     const auto life = pin.life.lock();
     if (life && life->engine != nullptr) life->engine->pin(*pin.unit, -1);
   }
+}
+
+at::Tensor full_tensor(const at::Tensor& shard, const at::Tensor& values) {
+  const ShardKind kind = shard_kind(shard);
+  FSDP_CHECK(kind != ShardKind::kFlat,
+             "full_tensor: a flat tensor holds several parameters: set use_orig_params");
+  if (kind == ShardKind::kNone) return values;
+  const auto life = owner_of(shard);
+  FSDP_CHECK(life && life->engine != nullptr,
+             "full_tensor: the sharded module of the parameter has been destroyed");
+  FSDP_CHECK(values.sizes() == shard.sizes(), "full_tensor: expected values of the shape ",
+             shard.sizes(), " of the shard, found ", values.sizes());
+  for (const auto& unit : life->engine->units()) {
+    for (const auto& parameter : unit->parameters) {
+      if (!parameter->shard.is_same(shard)) continue;
+      const OwnWork own;
+      const at::Tensor whole = gather_rows(*unit, values.detach(), parameter->layout,
+                                           "all-gather of '" + parameter->name() + "'");
+      return unit->sharding->world_size() == 1 ? whole.clone() : whole;
+    }
+  }
+  TORCH_INTERNAL_ASSERT(false);
+}
+
+at::Tensor full_tensor(const at::Tensor& shard) {
+  return full_tensor(shard, shard);
 }
 
 }  // namespace fsdp

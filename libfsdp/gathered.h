@@ -41,4 +41,11 @@ class Gathered {
   std::vector<Pin> pins_;
 };
 
+// Collective over the ranks that have the parameter.  `shard`: one of ShardedModule::parameters()
+// that is not flat, on each of them.
+// Returns: the whole parameter, a copy.  For any other tensor: the tensor itself.
+// With `values`, what is laid out like the shard: its gradient, or an optimizer's state of it.
+at::Tensor full_tensor(const at::Tensor& shard);
+at::Tensor full_tensor(const at::Tensor& shard, const at::Tensor& values);
+
 }  // namespace fsdp

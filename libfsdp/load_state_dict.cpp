@@ -14,9 +14,9 @@
 #include "libfsdp/fully_sharded.h"
 #include "libfsdp/internal/engine/engine.h"
 #include "libfsdp/internal/engine/outside_step.h"
-#include "libfsdp/internal/units/own_work.h"
 #include "libfsdp/internal/state/load_problems.h"
 #include "libfsdp/internal/state/state_entries.h"
+#include "libfsdp/internal/units/own_work.h"
 
 namespace fsdp {
 using namespace internal;
@@ -30,9 +30,7 @@ struct Copy {
 class Load {
  public:
   Load(const ShardedModule& model, const StateDict& state_dict)
-      : model_(model),
-        state_dict_(state_dict),
-        entries_(flat_state_entries(model)) {
+      : model_(model), state_dict_(state_dict), entries_(flat_state_entries(model)) {
     const bool flat = std::any_of(entries_.begin(), entries_.end(), [&](const StateEntry& entry) {
       return entry.flat != nullptr && state_dict.find(entry.name) != nullptr;
     });

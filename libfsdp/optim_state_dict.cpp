@@ -13,11 +13,11 @@
 #include "libfsdp/agree.h"
 #include "libfsdp/fully_sharded.h"
 #include "libfsdp/internal/engine/engine.h"
-#include "libfsdp/internal/units/gather_rows.h"
-#include "libfsdp/internal/units/own_work.h"
 #include "libfsdp/internal/state/optim_targets.h"
 #include "libfsdp/internal/state/optimizer_schema.h"
 #include "libfsdp/internal/state/state_entries.h"
+#include "libfsdp/internal/units/gather_rows.h"
+#include "libfsdp/internal/units/own_work.h"
 
 namespace fsdp {
 using namespace internal;
@@ -132,8 +132,8 @@ class Build {
     const at::Tensor rows = target.view_of(piece, tensor);
     const ShardLayout& layout = piece.parameter->layout;
     if (!full) return sharded_tensor(*piece.parameter->unit, layout, placed(rows));
-    const at::Tensor whole =
-        gather_rows(*piece.parameter->unit, rows, layout, "all-gather of " + name + " of '" + piece.name + "'");
+    const at::Tensor whole = gather_rows(*piece.parameter->unit, rows, layout,
+                                         "all-gather of " + name + " of '" + piece.name + "'");
     return kept_ ? StateValue(placed(whole)) : StateValue();
   }
 

@@ -14,11 +14,11 @@
 #include "libfsdp/fully_sharded.h"
 #include "libfsdp/internal/comm/errors.h"
 #include "libfsdp/internal/engine/engine.h"
-#include "libfsdp/internal/units/own_work.h"
 #include "libfsdp/internal/state/load_problems.h"
 #include "libfsdp/internal/state/optim_targets.h"
 #include "libfsdp/internal/state/optimizer_schema.h"
 #include "libfsdp/internal/state/state_entries.h"
+#include "libfsdp/internal/units/own_work.h"
 #include "libfsdp/optim_state_dict.h"
 
 namespace fsdp {
@@ -171,8 +171,8 @@ class ToLoad {
     if (piece.parameter == nullptr) {
       rows = whole_in(value, what, target.tensor.sizes(), problems_);
     } else {
-      rows = rows_in(value, what, piece.parameter->layout,
-                     piece.parameter->unit->sharding->rank(), problems_);
+      rows = rows_in(value, what, piece.parameter->layout, piece.parameter->unit->sharding->rank(),
+                     problems_);
       // Copy the rows, so that the rest of the whole tensor is not kept.
       if (rows.defined() && value.as_tensor() != nullptr) rows = rows.clone();
     }

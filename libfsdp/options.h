@@ -86,6 +86,9 @@ struct CPUOffload {
 using CommHook = std::function<void(const std::shared_ptr<ProcessGroup>& group,
                                     at::Tensor& unsharded, at::Tensor& sharded)>;
 
+// Called with this rank's part of reduced gradients, [N] in the reduce dtype, which it may change.
+using ReducedHook = std::function<void(at::Tensor& reduced)>;
+
 // Either parameters or modules, as in PyTorch.
 class IgnoredStates {
  public:

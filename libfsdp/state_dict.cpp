@@ -7,10 +7,10 @@
 
 #include "libfsdp/fully_sharded.h"
 #include "libfsdp/internal/engine/engine.h"
-#include "libfsdp/internal/units/gather_rows.h"
 #include "libfsdp/internal/engine/outside_step.h"
-#include "libfsdp/internal/units/own_work.h"
 #include "libfsdp/internal/state/state_entries.h"
+#include "libfsdp/internal/units/gather_rows.h"
+#include "libfsdp/internal/units/own_work.h"
 
 namespace fsdp {
 using namespace internal;

@@ -12,8 +12,8 @@
 #include "libfsdp/fully_sharded.h"
 #include "libfsdp/internal/comm/errors.h"
 #include "libfsdp/internal/engine/engine.h"
-#include "libfsdp/internal/units/gather_rows.h"
 #include "libfsdp/internal/engine/gradients.h"
+#include "libfsdp/internal/units/gather_rows.h"
 #include "libfsdp/internal/units/own_work.h"
 
 namespace fsdp {
@@ -128,8 +128,8 @@ class FullParams::Scope {
     }
     for (Parameter* parameter : with_gradient_) {
       if (persists(*parameter->unit) && parameter->full.grad().defined())
-        parameter->shard.mutable_grad().copy_(rows_of(parameter->full.grad(), parameter->layout,
-                                                      parameter->unit->sharding->rank()));
+        parameter->shard.mutable_grad().copy_(
+            rows_of(parameter->full.grad(), parameter->layout, parameter->unit->sharding->rank()));
     }
   }
 

@@ -160,6 +160,9 @@ class Sequence {
           one_of<ShardingStrategy>({ShardingStrategy::kFullShard, ShardingStrategy::kShardGradOp,
                                     ShardingStrategy::kNoShard, ShardingStrategy::kHybridShard});
       if (chance(30)) result.reshard_after_forward = chance(50);
+      if (chance(20))
+        result.reshard_after_forward =
+            result.sharding_strategy == ShardingStrategy::kFullShard ? group_->size() : 1;
       return result;
     };
     if (!one_unit_) {
@@ -261,7 +264,7 @@ class Sequence {
       const int batch = batch_++;
       sharded_->set_requires_gradient_sync(sync);
       for (int rank = 0; rank < group_->size(); ++rank)
-        (whole_loss(batch, rank, twice) / group_->size()).backward();
+        (whole_loss(batch, rank, twice) / (divisor_ * group_->size())).backward();
       unseen_.clear();
       Tensor loss = loss_of(forward(input(batch, group_->rank())));
       if (twice) loss = loss + loss_of(forward(input(batch + 1000, group_->rank())));
@@ -279,7 +282,7 @@ class Sequence {
   }
 
   void act() {
-    switch (number(12)) {
+    switch (number(13)) {
       case 0:
       case 1:
       case 2:
@@ -298,6 +301,8 @@ class Sequence {
         return add_group();
       case 10:
         return chance(50) ? save() : load();
+      case 11:
+        return control();
       default:
         return chance(50) ? write() : evaluate();
     }
@@ -351,6 +356,53 @@ class Sequence {
     };
     optimizer_->add_param_group({shards_of(names), options()});
     whole_optimizer_->add_param_group({tensors_of(names), options()});
+  }
+
+  // What FSDP2 has to say of one unit or of all.
+  void control() {
+    const std::vector<Unit*> all = sharded_->units();
+    const auto any = [&] {
+      return all[static_cast<std::size_t>(number(static_cast<int>(all.size())))];
+    };
+    const auto handle_of = [&](const Unit& unit) {
+      return unit.name.empty() ? nullptr : sharded_->part(*unit.module);
+    };
+    const std::shared_ptr<ShardedModule> part = handle_of(*any());
+    ShardedModule& chosen = part ? *part : *sharded_;
+    const bool on = chance(50);
+    switch (number(7)) {
+      case 0:
+        say("reshard after forward");
+        return chosen.set_reshard_after_forward(on, chance(50));
+      case 1:
+        say("reshard after backward");
+        return chosen.set_reshard_after_backward(on, chance(50));
+      case 2:
+      case 3: {
+        say("prefetch");
+        const auto other = handle_of(*any());
+        std::vector<ShardedModule*> list;
+        if (chance(70)) list.push_back(other ? &*other : sharded_);
+        return on ? chosen.set_modules_to_forward_prefetch(list)
+                  : chosen.set_modules_to_backward_prefetch(list);
+      }
+      case 4: {
+        if (way_ != Way::kComposed) return;
+        say("unshard");
+        UnshardHandle handle = chosen.unshard(on);
+        if (chance(50)) handle.wait();
+        return;
+      }
+      case 5:
+        if (way_ != Way::kComposed) return;
+        say("reshard");
+        return chosen.reshard();
+      default:
+        if (unreduced_) return;
+        say("divide");
+        divisor_ = 1 + number(3);
+        return sharded_->set_gradient_divide_factor(divisor_ * group_->size());
+    }
   }
 
   struct Saved {
@@ -456,6 +508,7 @@ class Sequence {
   std::unique_ptr<Sgd> whole_optimizer_;
   std::optional<Saved> saved_;
   bool unreduced_ = false;  // the last backward was without synchronization
+  double divisor_ = 1;      // of gradients, beside the number of ranks
   int batch_ = 0;
   std::string said_;
 };

@@ -101,6 +101,7 @@ FullyShardOptions composed_options(const ParityCase& wanted, const std::string& 
   result.node_size = options.node_size;
   result.sharding_strategy = options.sharding_strategy;
   if (own.casts("hold")) result.reshard_after_forward = false;
+  if (own.casts("keep2")) result.reshard_after_forward = 2;
   if (own.casts("reshard")) result.reshard_after_forward = true;
   result.mp_policy.param_dtype = options.mixed_precision.param_dtype;
   result.mp_policy.reduce_dtype = options.mixed_precision.reduce_dtype;

@@ -34,8 +34,10 @@ DEFAULTS = {
     "optimizer": "adamw",       # "adam", without decay; "sgd", which unlike Adam depends on the scale of gradients
     "peer": "fsdp1",            # PyTorch's side; "ddp", if FSDP1 is wrong or refuses: see docs/parity.md; "fsdp2" (fully_shard)
     # fsdp2: modules with options of their own, "name=words": as in `mixed`, and "full" (computes in float32), "out" (its outputs are
-    # bfloat16), "hold" (not resharded after forward), "reshard".
+    # bfloat16), "hold" (not resharded after forward), "reshard", "keep2" (kept by two ranks from forward to backward).
     "own": [],
+    "divide": 0.0,              # fsdp2: what gradients are divided by instead of the number of ranks
+    "no_all_reduce": False,     # fsdp2: where `no_sync` says, copies are not averaged, instead of no reduction
 }
 
 SHARDED = ("FULL_SHARD", "SHARD_GRAD_OP")
@@ -101,8 +103,9 @@ def composed(world):
     yield {"frozen": ["blocks.0.", "blocks.1.ln1.weight"], "evaluate": True}
     yield {"mixed": "param+reduce32", "clip": 0.5}
     yield {"mixed": "param+reduce32", "own": ["blocks.0=full+out"]}
-    if world == 4:
-        yield {"strategy": "HYBRID_SHARD", "shard": 2, "clip": 0.5}
+    yield {"own": ["blocks.0=keep2"] if world % 2 == 0 else [], "divide": 2.5, "optimizer": "sgd"}
+    if world % 2 == 0:
+        yield {"strategy": "HYBRID_SHARD", "shard": world // 2, "micro": 3, "no_sync": True, "no_all_reduce": True, "clip": 0.5}
 
 
 def other_models(world, model):

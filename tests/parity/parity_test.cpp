@@ -114,7 +114,7 @@ class Parity : public ::testing::TestWithParam<Wanted> {
   const Material& material_ = material(wanted_.group);
   const ParityInputs inputs_{wanted_.group.model, material_.reference.steps, material_.inputs};
   const Floor& floor_ = material_.reference.floors.at(wanted_.name);
-  const std::vector<Training>& fsdp1_ = material_.reference.trainings.at(wanted_.name);
+  const std::vector<Training>& theirs_ = material_.reference.trainings.at(wanted_.name);
   ParityCase case_ = material_.reference.cases.at(wanted_.name);
 };
 
@@ -122,26 +122,26 @@ class Control : public Parity {};
 class Bucketed : public Parity {};
 class Variant : public Parity {
  protected:
-  void expect_agreement_with_fsdp1() { expect_near(train(), fsdp1_); }
+  void expect_agreement_with_pytorch() { expect_near(train(), theirs_); }
 };
 
 // The two languages' models, data, optimizers and loops are the same, without libfsdp.
-TEST_P(Control, modules_that_are_not_sharded_agree_with_fsdp1) {
-  expect_near(train_plain(case_, inputs_, wanted_.group.world), fsdp1_);
+TEST_P(Control, modules_that_are_not_sharded_agree_with_pytorch) {
+  expect_near(train_plain(case_, inputs_, wanted_.group.world), theirs_);
 }
 
-TEST_P(Parity, agrees_with_fsdp1) {
+TEST_P(Parity, agrees_with_pytorch) {
   const auto ours = train();
-  expect_near(ours, fsdp1_);
+  expect_near(ours, theirs_);
   if (case_.peer == "ddp") return;
   for (const Training& training : ours) {
-    EXPECT_THAT(training.units, ::testing::UnorderedElementsAreArray(fsdp1_.front().units));
+    EXPECT_THAT(training.units, ::testing::UnorderedElementsAreArray(theirs_.front().units));
   }
 }
 
-TEST_P(Bucketed, agrees_with_fsdp1_where_units_share_collectives) {
+TEST_P(Bucketed, agrees_with_pytorch_where_units_share_collectives) {
   case_.bucket_bytes = FsdpOptions().bucket_bytes;
-  expect_near(train(), fsdp1_);
+  expect_near(train(), theirs_);
 }
 
 // FSDP1 itself would continue with the weights from before the step, so compare with the control.
@@ -153,13 +153,13 @@ TEST_P(Variant, a_forward_between_backward_and_step_leaves_nothing_stale) {
 // FSDP1 refuses this on the CPU.
 TEST_P(Variant, ranks_take_the_first_ones_state) {
   case_.sync_module_states = true;
-  expect_agreement_with_fsdp1();
+  expect_agreement_with_pytorch();
 }
 
 // FSDP1 cannot do this without a GPU.
 TEST_P(Variant, offloading_changes_no_number) {
   case_.offload = true;
-  expect_agreement_with_fsdp1();
+  expect_agreement_with_pytorch();
 }
 
 // FSDP1 does not average such copies.
@@ -167,20 +167,20 @@ TEST_P(Variant, copies_of_one_rank_each_are_averaged) {
   case_.shard = 1;
   for (const char* strategy : {"HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"}) {
     case_.strategy = strategy;
-    expect_agreement_with_fsdp1();
+    expect_agreement_with_pytorch();
   }
 }
 
 TEST_P(Variant, a_module_without_memory_is_given_it_sharded) {
   case_.meta = true;
-  expect_agreement_with_fsdp1();
+  expect_agreement_with_pytorch();
 }
 
 TEST_P(Variant, a_hook_reduces_gradients) {
   case_.comm_hook = true;
   for (const char* strategy : {"FULL_SHARD", "NO_SHARD"}) {
     case_.strategy = strategy;
-    expect_agreement_with_fsdp1();
+    expect_agreement_with_pytorch();
   }
 }
 
@@ -189,7 +189,7 @@ TEST_P(Variant, hybrid_strategies_split_by_node) {
   for (int size = 1; size <= wanted_.group.world; ++size) {
     if (wanted_.group.world % size != 0) continue;
     case_.node_size = size;
-    expect_agreement_with_fsdp1();
+    expect_agreement_with_pytorch();
   }
 }
 
@@ -197,7 +197,7 @@ class Ignored : public Parity {};
 
 TEST_P(Ignored, parameters_are_ignored_like_their_modules) {
   case_.ignore_parameters = true;
-  expect_near(train(), fsdp1_);
+  expect_near(train(), theirs_);
 }
 
 // Returns every reference that fits the environment, or the one named by FSDP_TEST_PARITY_GROUP.
@@ -242,7 +242,7 @@ bool shards_everywhere(const ParityCase& parity_case) {
 // Returns whether an unsharded module can have the result.  It cannot for unused parameters: FSDP1
 // gives them a gradient of zero if their unit has another, and Adam then lets them decay.
 bool is_for_control(const Wanted& wanted, const ParityCase& parity_case) {
-  return shards_everywhere(parity_case) && parity_case.mixed.empty() &&
+  return shards_everywhere(parity_case) && parity_case.mixed.empty() && parity_case.divide == 0 &&
          !has_own_loop(wanted.group.model) && parity_case.backward_prefetch == "PRE" &&
          !parity_case.forward_prefetch &&
          (wanted.group.model != "unused" || parity_case.optimizer == "sgd");
@@ -257,20 +257,22 @@ bool has_buckets(const Wanted& wanted, const ParityCase& parity_case) {
 // Unlike Adam, SGD depends on the scale of gradients.
 bool is_plain_step(const Wanted& /*wanted*/, const ParityCase& parity_case) {
   return shards_everywhere(parity_case) && parity_case.mixed.empty() &&
-         parity_case.optimizer == "sgd" && parity_case.clip == 0;
+         parity_case.optimizer == "sgd" && parity_case.clip == 0 && parity_case.divide == 0;
 }
 
 bool ignores(const Wanted& /*wanted*/, const ParityCase& parity_case) {
   return !parity_case.ignored.empty();
 }
 
-INSTANTIATE_TEST_SUITE_P(Fsdp1, Control, ::testing::ValuesIn(cases_where(is_for_control)),
+INSTANTIATE_TEST_SUITE_P(PyTorch, Control, ::testing::ValuesIn(cases_where(is_for_control)),
                          test_name);
-INSTANTIATE_TEST_SUITE_P(Fsdp1, Parity, ::testing::ValuesIn(cases_where(is_for_parity)), test_name);
-INSTANTIATE_TEST_SUITE_P(Fsdp1, Bucketed, ::testing::ValuesIn(cases_where(has_buckets)), test_name);
-INSTANTIATE_TEST_SUITE_P(Fsdp1, Variant, ::testing::ValuesIn(cases_where(is_plain_step)),
+INSTANTIATE_TEST_SUITE_P(PyTorch, Parity, ::testing::ValuesIn(cases_where(is_for_parity)),
                          test_name);
-INSTANTIATE_TEST_SUITE_P(Fsdp1, Ignored, ::testing::ValuesIn(cases_where(ignores)), test_name);
+INSTANTIATE_TEST_SUITE_P(PyTorch, Bucketed, ::testing::ValuesIn(cases_where(has_buckets)),
+                         test_name);
+INSTANTIATE_TEST_SUITE_P(PyTorch, Variant, ::testing::ValuesIn(cases_where(is_plain_step)),
+                         test_name);
+INSTANTIATE_TEST_SUITE_P(PyTorch, Ignored, ::testing::ValuesIn(cases_where(ignores)), test_name);
 // Only some models have such cases, and some worlds.
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Control);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Bucketed);

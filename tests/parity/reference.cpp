@@ -126,6 +126,8 @@ ParityCase read_case(const Json& json) {
       {"optimizer", into(&ParityCase::optimizer)},
       {"peer", into(&ParityCase::peer)},
       {"own", into(&ParityCase::own)},
+      {"divide", into(&ParityCase::divide)},
+      {"no_all_reduce", into(&ParityCase::no_all_reduce)},
   };
   ParityCase out;
   TORCH_CHECK(json.as_object(), "a case is not an object");

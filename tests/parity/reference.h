@@ -33,6 +33,8 @@ struct ParityCase {
   std::string optimizer;
   std::string peer;
   std::vector<std::string> own;
+  double divide = 0;
+  bool no_all_reduce = false;
 
   // Beyond cases.py.
   bool evaluate_early = false;    // a forward without gradients between a backward and its step

@@ -113,8 +113,13 @@ class Replica(DistributedDataParallel):
 class Composed:
     """A module sharded by fully_shard(), with FSDP1's methods."""
 
-    def __init__(self, module):
+    def __init__(self, module, case):
         self.module = module
+        self.require = module.set_requires_all_reduce if case["no_all_reduce"] else module.set_requires_gradient_sync
+        for inner in module.modules():
+            if case["divide"] and isinstance(inner, FSDPModule):
+                inner.set_gradient_divide_factor(case["divide"])
+                inner.set_force_sum_reduction_for_comms(True)  # Gloo has no other
 
     def __call__(self, x):
         return self.module(x)
@@ -124,9 +129,9 @@ class Composed:
 
     @contextlib.contextmanager
     def no_sync(self):
-        self.module.set_requires_gradient_sync(False)
+        self.require(False)
         yield
-        self.module.set_requires_gradient_sync(True)
+        self.require(True)
 
     def clip_grad_norm_(self, max_norm, norm_type=2.0):
         return torch.nn.utils.clip_grad_norm_(self.module.parameters(), max_norm, norm_type).full_tensor()
@@ -148,9 +153,9 @@ def composed(module, model, case):
             given["param_dtype"] = torch.float32
         if "out" in words:
             given["output_dtype"] = torch.bfloat16
-        reshard = "hold" not in words and ("reshard" in words or case["strategy"] != "SHARD_GRAD_OP")
+        reshard = 2 if "keep2" in words else "hold" not in words and ("reshard" in words or case["strategy"] != "SHARD_GRAD_OP")
         fully_shard(inner, mesh=mesh, reshard_after_forward=reshard, mp_policy=MixedPrecisionPolicy(**given))
-    return Composed(module)
+    return Composed(module, case)
 
 
 def wrapped(module, model, case, groups):

@@ -87,7 +87,7 @@ class ComposedSubject final : public Subject {
  public:
   ComposedSubject(std::shared_ptr<ParityModel> model, const ParityCase& wanted,
                   const FsdpOptions& options)
-      : model_(std::move(model)) {
+      : model_(std::move(model)), averages_(wanted.no_all_reduce) {
     const std::map<std::string, std::string> own = own_words(wanted);
     if (auto* const gpt = model_->as<GPTImpl>())
       gpt->call = [](Block& block, const at::Tensor& x) { return fsdp::call(*block, x); };
@@ -99,12 +99,16 @@ class ComposedSubject final : public Subject {
       sharded_ = fully_shard(
           module, composed_options(wanted, words == own.end() ? "" : words->second, options));
     }
+    if (wanted.divide > 0) sharded_->set_gradient_divide_factor(wanted.divide);
     if (wanted.comm_hook) sharded_->register_comm_hook(reduce_to_twice_the_mean);
   }
 
   at::Tensor forward(const at::Tensor& x) override { return fsdp::call(*model_, x); }
   void set_requires_gradient_sync(bool sync) override {
-    sharded_->set_requires_gradient_sync(sync);
+    if (averages_)
+      sharded_->set_requires_all_reduce(sync);
+    else
+      sharded_->set_requires_gradient_sync(sync);
   }
   at::Tensor clip_grad_norm(double max_norm, double norm_type) override {
     return sharded_->clip_grad_norm_(max_norm, norm_type);
@@ -115,6 +119,7 @@ class ComposedSubject final : public Subject {
 
  private:
   const std::shared_ptr<ParityModel> model_;
+  const bool averages_;  // set_requires_gradient_sync() is about the copies
   std::shared_ptr<ShardedModule> sharded_;
 };
 

@@ -28,9 +28,8 @@ using torch::nn::Module;
 
 class Construction {
  public:
-  Construction(Module& root, const std::vector<Unit*>& units,
-               const FsdpOptions& options, const Ignored& ignored, const Mesh& mesh,
-               c10::Device device)
+  Construction(Module& root, const std::vector<Unit*>& units, const FsdpOptions& options,
+               const Ignored& ignored, const Mesh& mesh, c10::Device device)
       : root_(root), ignored_(ignored), mesh_(mesh), device_(device) {
     if (options.sync_module_states) {
       values_.emplace(mesh_, largest_unit(units));
@@ -198,8 +197,7 @@ class Construction {
   }
 
   void cut_all() {
-    for (Parameter* const parameter : std::exchange(whole_, {}))
-      cut(*parameter);
+    for (Parameter* const parameter : std::exchange(whole_, {})) cut(*parameter);
   }
 
   void move_buffers() {
@@ -234,9 +232,8 @@ class Construction {
 
 }  // namespace
 
-void construct(Module& module, const std::vector<Unit*>& units,
-               const FsdpOptions& options, const Ignored& ignored, const Mesh& mesh,
-               c10::Device device) {
+void construct(Module& module, const std::vector<Unit*>& units, const FsdpOptions& options,
+               const Ignored& ignored, const Mesh& mesh, c10::Device device) {
   Construction construction(module, units, options, ignored, mesh, device);
   std::set<std::string> held;
   const auto add = [&](const std::string& names) {

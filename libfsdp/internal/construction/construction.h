@@ -9,8 +9,8 @@
 #include <c10/core/Device.h>
 #include <torch/nn/module.h>
 
-#include "libfsdp/internal/units/sharding.h"
 #include "libfsdp/internal/units/module_units.h"
+#include "libfsdp/internal/units/sharding.h"
 #include "libfsdp/internal/units/unit.h"
 #include "libfsdp/options.h"
 

@@ -105,9 +105,9 @@ void Engine::trace_compute(const Unit* unit, Phase phase) {
   computing_since_ = std::move(now);
 }
 
-void Engine::set_comm_hook(CommHook hook) {
-  FSDP_CHECK(!reduce_context_.hook, "a communication hook is registered already");
-  for (const auto& unit : units_) {
+void Engine::set_comm_hook(const std::vector<Unit*>& units, const CommHook& hook) {
+  for (const Unit* unit : units) {
+    FSDP_CHECK(!unit->comm_hook, "a communication hook is registered already");
     FSDP_CHECK(unit->sharding->strategy != ShardingStrategy::kHybridShard &&
                    unit->sharding->strategy != ShardingStrategy::kHybridShardZero2,
                "a communication hook cannot be registered for a hybrid sharding strategy");
@@ -115,7 +115,7 @@ void Engine::set_comm_hook(CommHook hook) {
   FSDP_CHECK(!has_run_,
              "a communication hook is registered after a forward: register it right after the "
              "module is wrapped, so that every gradient goes through it");
-  reduce_context_.hook = std::move(hook);
+  change(units, [&](Unit& unit) { unit.comm_hook = hook; });
 }
 
 // ---- forward
@@ -155,7 +155,10 @@ void Engine::open_forward() {
   for (const auto& unit : units_) {
     unit->pins = 0;
     // Shards may have been stepped since they were gathered.
-    if (!unit->outlives_backward || unit->version() != unit->gathered_version) reshard(*unit);
+    if (!unit->outlives_backward || unit->version() != unit->gathered_version)
+      reshard(*unit);
+    else
+      unit->prefetched = unit->reshards_after_forward;  // until it was used
     for (const auto& parameter : unit->parameters) {
       parameter->version = shard_version(*parameter);
       // Graphs that saved it have no other way to know that it was changed.
@@ -282,11 +285,6 @@ void Engine::zero_grad(const std::vector<Unit*>& units, bool set_to_none) {
   else if (failed_)
     let_gathers_read();
   for (Unit* unit : units) zero_gradients(*unit, set_to_none);
-}
-
-void Engine::set_gradient_sync(const std::vector<Unit*>& units, bool sync) {
-  const std::lock_guard lock(mutex_);
-  for (Unit* unit : units) unit->syncs_gradients = sync;
 }
 
 void Engine::spoil(const std::string& why) {

@@ -43,9 +43,9 @@
 #include "libfsdp/internal/engine/gather_check.h"
 #include "libfsdp/internal/engine/reduction.h"
 #include "libfsdp/internal/engine/streams.h"
+#include "libfsdp/internal/trace/trace.h"
 #include "libfsdp/internal/units/module_units.h"
 #include "libfsdp/internal/units/unit.h"
-#include "libfsdp/internal/trace/trace.h"
 #include "libfsdp/options.h"
 
 namespace fsdp::internal {
@@ -130,8 +130,24 @@ class Engine {
   // Makes the next forward throw `why`, because values were lost.
   void spoil(const std::string& why);
 
-  void set_gradient_sync(const std::vector<Unit*>& units, bool sync);
-  void set_comm_hook(CommHook hook);
+  void set_comm_hook(const std::vector<Unit*>& units, const CommHook& hook);
+  // Calls change(unit) for each, while no step reads them.
+  template <typename Change>
+  void change(const std::vector<Unit*>& units, const Change& change) {
+    const std::lock_guard lock(mutex_);
+    for (Unit* unit : units) change(*unit);
+  }
+  // A backward that is not the last one leaves its last reduction in flight.
+  void set_is_last_backward(bool last) noexcept { is_last_backward_ = last; }
+
+  // Starts gathering a unit that stays so until it was used, or reshard_now().
+  // Throws: c10::Error inside summon_full_params; for a wrapper's unit, outside forward and
+  // backward.
+  void unshard(Unit& unit);
+  // Lets the caller's stream use it.
+  void finish_unshard(Unit& unit);
+  // Frees what is gathered of a unit.  Of the root: ends a forward that nothing else ends.
+  void reshard_now(Unit& unit);
 
   // While full parameters are summoned, or state is given or taken, no forward may run, and no unit
   // has memory beyond its shards.  `what` names the caller's action, for errors.
@@ -175,9 +191,12 @@ class Engine {
   void keep_replacements() noexcept;
   CollectiveOrder& order_over(const std::shared_ptr<ProcessGroup>& group);
   void start_gather(Unit& first, Phase phase);
+  void finish_gather(Unit& unit);
   // Lets the caller's stream use live units.
   void hand_over(const std::vector<Unit*>& units);
-  void reshard(Unit& unit);
+  // `keeps_piece`: this rank's part of what is gathered.
+  void reshard(Unit& unit, bool keeps_piece = false);
+  at::Tensor piece_of(const Unit& unit);
   void reshard_unrelated(const std::vector<Unit*>& units, Phase phase);
   void reshard_all();
   // Reshards units whose gathers were started ahead in vain: those still read shards.  Returns
@@ -191,6 +210,7 @@ class Engine {
   void settle_shards(Lane lane);
   // Has the host wait for copies of offloaded shards.
   void wait_for_shards(Lane lane);
+  void prefetch(Unit& unit, Phase phase);
   void prefetch_after(const Unit& unit, Phase phase);
   void remember_order(Unit& unit, Phase phase);
   void enter_backward();
@@ -235,6 +255,7 @@ class Engine {
   std::string spoiled_;  // the reason if the module cannot be used; else empty
   c10::StreamId gradient_stream_ = 0;
   bool offloads_ = false;  // any unit
+  bool is_last_backward_ = true;
   bool failed_ = false;    // other ranks were told of it
   bool has_run_ = false;   // a forward has begun
   bool grad_mode_ = true;  // of the forward

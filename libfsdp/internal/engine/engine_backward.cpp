@@ -17,8 +17,8 @@
 #include "libfsdp/internal/comm/rank_monitor.h"
 #include "libfsdp/internal/engine/engine.h"
 #include "libfsdp/internal/engine/gradients.h"
-#include "libfsdp/internal/units/own_work.h"
 #include "libfsdp/internal/engine/staging.h"
+#include "libfsdp/internal/units/own_work.h"
 #include "libfsdp/internal/units/written_parameters.h"
 
 namespace fsdp::internal {
@@ -76,9 +76,12 @@ struct AfterGradient : torch::autograd::PostAccumulateGradHook {
 };
 
 // Returns whether one collective can reduce both.
-bool go_together(const FlatGroup& a, const FlatGroup& b) {
-  return a.reduce_dtype == b.reduce_dtype && a.sharding->mesh.shard == b.sharding->mesh.shard &&
-         a.sharding->mesh.replicate == b.sharding->mesh.replicate;
+bool go_together(const Reduction::Part& a, const Reduction::Part& b) {
+  const Mesh& mesh = a.first->sharding->mesh;
+  const Mesh& other = b.first->sharding->mesh;
+  return a.second->reduce_dtype == b.second->reduce_dtype && mesh.shard == other.shard &&
+         mesh.replicate == other.replicate && a.first->all_reduces == b.first->all_reduces &&
+         !a.first->comm_hook && !b.first->comm_hook;
 }
 
 }  // namespace
@@ -163,7 +166,7 @@ void Engine::gradient_ready(Parameter& parameter) {
     stage_gradients(reduce_context_, unit);
     reduce(unit);
   }
-  if (unit.state == UnitState::kUnsharded && unit.pins == 0 &&
+  if (unit.state == UnitState::kUnsharded && unit.pins == 0 && unit.reshards_after_backward &&
       (unit.reshards_after_forward || unit.syncs_gradients)) {
     if (current_ == &unit) current_ = nullptr;
     reshard(unit);
@@ -178,11 +181,10 @@ void Engine::reduce(Unit& unit) {
     if (!group.staging.defined() ||
         std::find(pending_.begin(), pending_.end(), part) != pending_.end())
       continue;
-    if (!pending_.empty() && !go_together(*pending_.front().second, group))
-      start_pending_reductions();
+    if (!pending_.empty() && !go_together(pending_.front(), part)) start_pending_reductions();
     pending_.push_back(part);
     pending_bytes_ += static_cast<std::int64_t>(group.staging.nbytes());
-    if (pending_bytes_ >= options_.bucket_bytes || reduce_context_.hook) start_pending_reductions();
+    if (pending_bytes_ >= options_.bucket_bytes || unit.comm_hook) start_pending_reductions();
   }
 }
 
@@ -195,7 +197,8 @@ void Engine::start_pending_reductions() {
     const Mesh& mesh = pending_.front().second->sharding->mesh;
     const bool sharded = mesh.shard->size() > 1;
     order_over(sharded || !mesh.replicate ? mesh.shard : mesh.replicate).next(title);
-    if (sharded && mesh.replicate) order_over(mesh.replicate).next(title + " over replicas");
+    if (sharded && mesh.replicate && pending_.front().first->all_reduces)
+      order_over(mesh.replicate).next(title + " over replicas");
   } catch (const std::exception& error) {
     // Others wait for this rank in another collective: tell them why it does not come.
     failed_ = true;
@@ -233,11 +236,12 @@ void Engine::end_backward(int graph_task) {
     reduce(*unit);
   }
   start_pending_reductions();
-  finish_reductions(0);
+  if (is_last_backward_) finish_reductions(0);
   streams_.order(Lane::kReduce, Lane::kCompute);
   graph_tasks_.clear();
   for (const auto& unit : units_) {
-    unit->outlives_backward = !unit->syncs_gradients && !unit->reshards_after_forward;
+    unit->outlives_backward =
+        !unit->reshards_after_backward || (!unit->syncs_gradients && !unit->reshards_after_forward);
     if (!unit->outlives_backward || unit->state == UnitState::kGathering) reshard(*unit);
   }
   gather_checks_.check_arrived();

@@ -12,6 +12,7 @@
 #include "libfsdp/internal/comm/device_wait.h"
 #include "libfsdp/internal/comm/errors.h"
 #include "libfsdp/internal/engine/engine.h"
+#include "libfsdp/internal/units/own_work.h"
 
 namespace fsdp::internal {
 
@@ -77,23 +78,18 @@ bool Engine::use(const std::vector<Unit*>& units) {
     unit->prefetched = false;
     if (unit->state == UnitState::kSharded) make_available(*unit, phase);
   }
-  for (Unit* unit : units) {
-    if (unit->state != UnitState::kGathering) continue;
-    try {
-      unit->gather->finish(*unit);
-    } catch (...) {
-      forget_order();
-      throw;
-    }
-  }
+  for (Unit* unit : units) finish_gather(*unit);
   hand_over(units);
   Unit& last = *units.back();
   remember_order(last, phase);
   const bool ahead = phase == Phase::kForward
                          ? options_.forward_prefetch
                          : options_.backward_prefetch == BackwardPrefetch::kBackwardPre;
+  const auto& chosen =
+      phase == Phase::kForward ? last.prefetched_in_forward : last.prefetched_in_backward;
+  for (Unit* unit : chosen) prefetch(*unit, phase);
   // Only a unit that has a place in the order tells which one comes next.
-  if (ahead && previous_ == &last) prefetch_after(last, phase);
+  if (ahead && chosen.empty() && previous_ == &last) prefetch_after(last, phase);
   current_task_ = task;
   current_ = &last;
   trace_compute(&last, phase);
@@ -150,10 +146,11 @@ void Engine::start_gather(Unit& first, Phase phase) {
     return phase == Phase::kForward ? unit->next_in_forward : unit->next_in_backward;
   };
   // Adds the units that followed the last time, as long as all fit together.
-  for (Unit* unit = next(&first); world_size > 1 && unit != nullptr; unit = next(unit)) {
+  const bool alone = world_size == 1 || first.piece.defined();
+  for (Unit* unit = next(&first); !alone && unit != nullptr; unit = next(unit)) {
     bytes += unit->gather_bytes * world_size;
-    if (unit->state != UnitState::kSharded || bytes > options_.bucket_bytes ||
-        unit->sharding->mesh.shard != group ||
+    if (unit->piece.defined() || unit->state != UnitState::kSharded ||
+        bytes > options_.bucket_bytes || unit->sharding->mesh.shard != group ||
         (phase == Phase::kBackward && unit->done()) ||
         std::find(units.begin(), units.end(), unit) != units.end())
       break;
@@ -161,7 +158,10 @@ void Engine::start_gather(Unit& first, Phase phase) {
   }
   gather_checks_.check_arrived();
   const auto& copies = first.sharding->mesh.replicate;
-  order_over(world_size == 1 && copies ? copies : group).next(Gather::full_title(units));
+  order_over(first.piece.defined()       ? first.sharding->kept_over
+             : world_size == 1 && copies ? copies
+                                         : group)
+      .next(Gather::full_title(units));
   for (Unit* unit : units) unit->gathered_version = unit->version();
   Gather::start(gather_context_, units);
   ++stats_.gathers;
@@ -172,14 +172,68 @@ void Engine::start_gather(Unit& first, Phase phase) {
   }
 }
 
+void Engine::prefetch(Unit& unit, Phase phase) {
+  if (unit.state != UnitState::kSharded || unit.sharding->world_size() == 1) return;
+  if (phase == Phase::kBackward && unit.done()) return;
+  start_gather(unit, phase);
+  unit.prefetched = true;
+  ++stats_.prefetched_units;
+}
+
 void Engine::prefetch_after(const Unit& unit, Phase phase) {
   Unit* next = phase == Phase::kForward ? unit.next_in_forward : unit.next_in_backward;
-  if (next == nullptr || next->state != UnitState::kSharded || next->sharding->world_size() == 1)
-    return;
-  if (phase == Phase::kBackward && next->done()) return;
-  start_gather(*next, phase);
-  next->prefetched = true;
+  if (next != nullptr) prefetch(*next, phase);
+}
+
+void Engine::unshard(Unit& unit) {
+  const std::lock_guard lock(mutex_);
+  streams_.follow_caller();
+  const bool backward = torch::autograd::get_current_graph_task_id() != -1;
+  FSDP_CHECK(!summoned_, "unshard() inside summon_full_params: end its scope first");
+  if (!backward && !in_forward_) {
+    FSDP_CHECK(
+        bracket_ == Bracket::kNone, "unshard() of unit '", unit.name,
+        "' outside of the forward of the wrapper, which begins with every unit sharded: call "
+        "it inside forward, or shard the module by fully_shard()");
+    open_forward();
+    in_forward_ = true;
+  }
+  if (unit.state != UnitState::kSharded) return;
+  make_available(unit, backward ? Phase::kBackward : Phase::kForward);
+  unit.prefetched = true;
   ++stats_.prefetched_units;
+}
+
+void Engine::finish_unshard(Unit& unit) {
+  const std::lock_guard lock(mutex_);
+  streams_.follow_caller();
+  finish_gather(unit);
+  if (unit.state == UnitState::kUnsharded) hand_over({&unit});
+}
+
+void Engine::finish_gather(Unit& unit) {
+  if (unit.state != UnitState::kGathering) return;
+  try {
+    unit.gather->finish(unit);
+  } catch (...) {
+    forget_order();
+    throw;
+  }
+}
+
+void Engine::reshard_now(Unit& unit) {
+  const std::lock_guard lock(mutex_);
+  streams_.follow_caller();
+  FSDP_CHECK(kernels_ == 0 && strangers_ == 0, "reshard() of unit '", unit.name,
+             "' while an operator uses parameters");
+  if (unit.parent == nullptr && bracket_ == Bracket::kNone && in_forward_ &&
+      torch::autograd::get_current_graph_task_id() == -1) {
+    close_forward(/*keeps_units=*/false);
+    return;
+  }
+  if (current_ == &unit) current_ = nullptr;
+  unit.pins = 0;
+  reshard(unit);
 }
 
 // The root's parameters are used between those of other units, so it has no place in their order,
@@ -192,27 +246,47 @@ void Engine::remember_order(Unit& unit, Phase phase) {
   if (unit.parent != nullptr || previous_ == nullptr) previous_ = &unit;
 }
 
-void Engine::reshard(Unit& unit) {
+void Engine::reshard(Unit& unit, bool keeps_piece) {
   unit.prefetched = false;
   if (unit.state == UnitState::kGathering) unit.gather->discard(unit);
+  if (unit.piece.defined()) {
+    buffers_.give(std::move(unit.piece), Use::kParameters, Lane::kUnshard);
+    unit.piece.reset();
+  }
   if (unit.state != UnitState::kUnsharded || unit.always_unsharded) return;
   make_sharded(unit);
+  if (keeps_piece && !unit.resident) unit.piece = piece_of(unit);
   if (unit.resident) return;
   buffers_.give(std::move(unit.full), Use::kParameters, Lane::kUnshard, unit.used_in);
   unit.full.reset();
   unit.used_in.clear();
 }
 
+at::Tensor Engine::piece_of(const Unit& unit) {
+  const ProcessGroup& ranks = *unit.sharding->kept_over;
+  const OwnWork own;
+  // Forward may have written it.
+  streams_.order(Lane::kCompute, Lane::kUnshard);
+  const auto lane = streams_.enter(Lane::kUnshard);
+  const std::int64_t bytes = unit.full.numel() / ranks.size();
+  at::Tensor piece = buffers_.take(bytes, Use::kParameters, Lane::kUnshard);
+  piece.copy_(unit.full.narrow(0, bytes * ranks.rank(), bytes), /*non_blocking=*/true);
+  return piece;
+}
+
 void Engine::reshard_unrelated(const std::vector<Unit*>& units, Phase phase) {
   for (const auto& unit : units_) {
-    if (unit->state != UnitState::kUnsharded || unit->pins > 0) continue;
+    if (unit->state != UnitState::kUnsharded || unit->pins > 0 || unit->prefetched) continue;
     // Units kept from forward on may still have their backward ahead.
     if (!unit->reshards_after_forward &&
         (phase == Phase::kForward || !unit->done() || !unit->syncs_gradients))
       continue;
+    if (phase == Phase::kBackward && !unit->reshards_after_backward) continue;
     const bool used = std::any_of(units.begin(), units.end(),
                                   [&](const Unit* other) { return related(*unit, *other); });
-    if (!used) reshard(*unit);
+    if (used) continue;
+    reshard(*unit,
+            /*keeps_piece=*/phase == Phase::kForward && grad_mode_ && unit->sharding->kept_over);
   }
 }
 

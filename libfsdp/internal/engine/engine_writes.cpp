@@ -64,7 +64,10 @@ void Engine::follow_freezing() {
 }
 
 void Engine::follow_freezing(Unit& unit) {
-  if (!follow_requires_grad(unit)) return;
+  if (!was_set(unit)) return;
+  // Those in flight have the layout from before.
+  finish_reductions(0);
+  follow_requires_grad(unit);
   for (const auto& parameter : unit.parameters) hook_gradients(*parameter);
 }
 

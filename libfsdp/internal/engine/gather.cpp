@@ -63,7 +63,8 @@ std::string Gather::full_title(const std::vector<Unit*>& units) {
 Gather::Gather(const GatherContext& context, std::vector<Unit*> units)
     : context_(context),
       streams_(*context.streams),
-      group_(units.front()->sharding->mesh.shard),
+      of_pieces_(units.front()->piece.defined()),
+      group_(of_pieces_ ? units.front()->sharding->kept_over : units.front()->sharding->mesh.shard),
       units_(std::move(units)),
       started_(Trace::now(context.trace)) {}
 
@@ -77,19 +78,23 @@ Gather::~Gather() {
 void Gather::start(const GatherContext& context, const std::vector<Unit*>& units) {
   const OwnWork own;
   Buffers& buffers = *context.buffers;
-  const auto& group = units.front()->sharding->mesh.shard;
   const auto lane = context.streams->enter(Lane::kUnshard);
   const std::shared_ptr<Gather> gather(new Gather(context, units));
+  const auto& group = gather->group_;
   std::vector<std::int64_t> positions;
   for (const Unit* unit : units) {
     positions.push_back(gather->block_bytes_);
-    gather->block_bytes_ += unit->gather_bytes;
+    gather->block_bytes_ += gather->of_pieces_ ? unit->piece.numel() : unit->gather_bytes;
   }
   at::Tensor input;
   const Unit& first = *units.front();
   const bool as_it_is = units.size() == 1 && !casts(first) &&
                         first.local.device() == context.streams->device() && group->size() > 1;
-  if (as_it_is) {
+  if (gather->of_pieces_) {
+    gather->staging_ = units.front()->piece;
+    input = gather->staging_;
+    units.front()->piece.reset();
+  } else if (as_it_is) {
     input = first.local;
   } else {
     gather->staging_ = buffers.take(gather->block_bytes_, Use::kParameters, Lane::kUnshard);
@@ -170,7 +175,8 @@ void Gather::wait() {
   if (waited_) return;
   if (streams_.on_cpu() && pending_) {
     pending_.read([&](const Blocks& blocks) {
-      for (const Unit* unit : units_) read_[unit] = copied(blocks, *unit);
+      for (const Unit* unit : units_)
+        read_[unit] = of_pieces_ ? from_pieces(blocks, *unit) : copied(blocks, *unit);
     });
   } else {
     pending_.wait();
@@ -208,10 +214,27 @@ at::Tensor Gather::copied(const Blocks& blocks, const Unit& unit) const {
   return full;
 }
 
+// Returns a unit's parameters of which each rank has the next part.
+at::Tensor Gather::from_pieces(const Blocks& blocks, const Unit& unit) const {
+  at::Tensor full =
+      context_.buffers->take(block_bytes_ * group_->size(), Use::kParameters, Lane::kUnshard);
+  auto* const target = static_cast<char*>(full.mutable_data_ptr());
+  try {
+    for (int rank = 0; rank < group_->size(); ++rank)
+      blocks.copy(rank, {{0, block_bytes_, target + rank * block_bytes_}});
+    context_.checks->check(
+        unit, target + full.numel() - kTrailerBytes * unit.sharding->world_size(), kTrailerBytes);
+  } catch (...) {
+    context_.buffers->abandon(std::move(full), Use::kParameters, Lane::kUnshard);
+    throw;
+  }
+  return full;
+}
+
 // The same from the blocks of a device; `unit` is the last one of a single rank.
 at::Tensor Gather::copied_out(const Unit& unit) {
   const std::int64_t world_size = group_->size();
-  if (world_size == 1) return std::move(blocks_);
+  if (world_size == 1 || of_pieces_) return std::move(blocks_);
   at::Tensor full =
       context_.buffers->take(unit.gather_bytes * world_size, Use::kParameters, Lane::kUnshard);
   // One operator for all parameters, in the widest elements that all parts have: CUDA has one

@@ -14,8 +14,8 @@
 #include "libfsdp/internal/engine/buffers.h"
 #include "libfsdp/internal/engine/gather_check.h"
 #include "libfsdp/internal/engine/streams.h"
-#include "libfsdp/internal/units/unit.h"
 #include "libfsdp/internal/trace/trace.h"
+#include "libfsdp/internal/units/unit.h"
 
 namespace fsdp::internal {
 
@@ -29,8 +29,8 @@ struct GatherContext {
 
 class Gather : public std::enable_shared_from_this<Gather> {
  public:
-  // Collective over the sharding group, which all of them have.  Starts gathering sharded units;
-  // they are kGathering afterwards.
+  // Collective over the sharding group, which all of them have, or over the ranks that keep a unit
+  // together.  Starts gathering sharded units; they are kGathering afterwards.
   static void start(const GatherContext& context, const std::vector<Unit*>& units);
   // Returns "all-gather of blocks.0 and 1 more units", for errors.
   static std::string title(const std::vector<Unit*>& units);
@@ -56,11 +56,13 @@ class Gather : public std::enable_shared_from_this<Gather> {
   void wait();
   at::Tensor copied(const Blocks& blocks, const Unit& unit) const;
   at::Tensor copied_out(const Unit& unit);
+  at::Tensor from_pieces(const Blocks& blocks, const Unit& unit) const;
   void leave(Unit& unit);
   void fail() noexcept;
 
   const GatherContext& context_;
   Streams& streams_;
+  const bool of_pieces_;  // of one unit, which some ranks have kept together: see Unit::piece
   const std::shared_ptr<ProcessGroup> group_;
   std::vector<Unit*> units_;                // still waiting for their parameters
   std::int64_t block_bytes_ = 0;            // of a rank

@@ -224,13 +224,14 @@ void make_zero(const StandIn& stand_in) {
 void show_gradients(Unit& unit) {
   for (FlatGroup& group : unit.groups) {
     if (unit.sharding->flat && std::any_of(group.parameters.begin(), group.parameters.end(),
-                                 [](const Parameter* p) { return p->kept.defined(); }))
+                                           [](const Parameter* p) { return p->kept.defined(); }))
       set_aside(group.flat.mutable_grad(), group.aside, group.flat, {nullptr, &group, false});
     for (Parameter* parameter : group.parameters) {
       if (!unit.sharding->flat && parameter->kept.defined())
         set_aside(parameter->shard.mutable_grad(), parameter->aside, parameter->shard,
                   {parameter, nullptr, false});
-      const bool has = unit.sharding->flat ? group.flat.grad().defined() : parameter->shard.grad().defined();
+      const bool has =
+          unit.sharding->flat ? group.flat.grad().defined() : parameter->shard.grad().defined();
       if (has)
         stand_in_module(*parameter);
       else
@@ -282,6 +283,7 @@ void zero_gradients(Unit& unit, bool set_to_none) {
   for (FlatGroup& group : unit.groups) {
     std::vector<bool> kept;
     for (const Parameter* parameter : group.parameters) kept.push_back(parameter->kept.defined());
+    group.partial.reset();
     take_back_reduced(group);
     if (unit.sharding->flat) {
       const bool any = std::find(kept.begin(), kept.end(), true) != kept.end();
@@ -296,6 +298,10 @@ void zero_gradients(Unit& unit, bool set_to_none) {
 
 void require_reduced(const std::vector<Unit*>& units, const char* what) {
   for (const Unit* unit : units) {
+    for (const FlatGroup& group : unit->groups)
+      FSDP_CHECK(!group.partial.defined(), what, ": gradients of unit '", unit->name,
+                 "' are not reduced over the copies yet: its last backward ran without "
+                 "set_requires_all_reduce; run a backward with it before");
     for (const auto& parameter : unit->parameters)
       FSDP_CHECK(!parameter->kept.defined(), what, ": the gradient of parameter '",
                  parameter->name(),

@@ -89,7 +89,8 @@ bool computes_gradients() {
   return torch::autograd::get_current_graph_task_id() != -1 && !at::GradMode::is_enabled();
 }
 
-// Operators update some buffers, as the statistics of a batch norm, and their schemas do not say it.
+// Operators update some buffers, as the statistics of a batch norm, and their schemas do not say
+// it.
 bool is_buffer(const Unit& unit, const at::Tensor& tensor) {
   const std::vector<at::Tensor> buffers = unit.module->buffers();
   return std::any_of(buffers.begin(), buffers.end(),

@@ -65,8 +65,8 @@ class ObservedCall {
   const c10::FunctionSchema& schema_;
   std::vector<Unit*> units_;
   std::vector<Parameter*> written_;
-  std::vector<Used> used_;                  // the first unit of each engine
-  std::optional<c10::ScalarType> raised_;    // results of this dtype
+  std::vector<Used> used_;                    // the first unit of each engine
+  std::optional<c10::ScalarType> raised_;     // results of this dtype
   std::optional<c10::ScalarType> result_in_;  // are cast to this one; without `raised_`, all are
   bool answered_ = false;
 };

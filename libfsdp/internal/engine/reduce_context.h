@@ -4,16 +4,14 @@
 
 #include "libfsdp/internal/engine/buffers.h"
 #include "libfsdp/internal/engine/streams.h"
-#include "libfsdp/internal/units/unit.h"
 #include "libfsdp/internal/trace/trace.h"
-#include "libfsdp/options.h"
+#include "libfsdp/internal/units/unit.h"
 
 namespace fsdp::internal {
 
 struct ReduceContext {
   Streams* streams = nullptr;
   Buffers* buffers = nullptr;
-  CommHook hook;  // null: the library's own
   Trace* trace = nullptr;
 };
 

@@ -13,8 +13,8 @@
 #include "libfsdp/comm_hooks.h"
 #include "libfsdp/internal/comm/errors.h"
 #include "libfsdp/internal/engine/gradients.h"
-#include "libfsdp/internal/units/own_work.h"
 #include "libfsdp/internal/engine/staging.h"
+#include "libfsdp/internal/units/own_work.h"
 
 namespace fsdp::internal {
 namespace {
@@ -118,7 +118,7 @@ Reduction::Reduction(const ReduceContext& context, std::vector<Part> parts)
       group->staging.reset();
     }
   }
-  if (!context.hook) send(title(parts_));
+  if (!hook()) send(title(parts_));
 }
 
 void Reduction::take_received(std::int64_t ranks) {
@@ -133,7 +133,8 @@ void Reduction::send(const std::string& what) {
   const int world_size = mesh().shard->size();
   const c10::ScalarType dtype = sent_.scalar_type();
   if (world_size == 1) {
-    if (!mesh().replicate) return;
+    if (!mesh().replicate || !all_reduces()) return;
+    add_partial(sent_.view({-1}));
     divide_before(sent_, mesh().replicate->size());
     pending_ = all_reduce(mesh().replicate, sent_, ReduceOp::kSum, what);
   } else if (is_exchanged()) {
@@ -143,7 +144,7 @@ void Reduction::send(const std::string& what) {
                       : all_to_all(mesh().shard, received_, sent_, what);
   } else {
     FlatGroup& group = *parts_.front().second;
-    receives_in_grad_ = parts_.size() == 1 && !accumulates(group) &&
+    receives_in_grad_ = parts_.size() == 1 && is_plain() && !accumulates(group) &&
                         !group.receives_in_grad &&
                         memory_of_gradients(context, group).device() == sent_.device() &&
                         group.grad.scalar_type() == dtype;
@@ -194,7 +195,7 @@ void Reduction::check_ids(const Blocks& blocks) const {
 
 // Returns whether each group's mean can be computed from blocks where they lie.
 bool Reduction::reads_means() const {
-  return is_exchanged() && context_->streams->on_cpu() && !mesh().replicate &&
+  return is_plain() && is_exchanged() && context_->streams->on_cpu() && !mesh().replicate &&
          std::all_of(parts_.begin(), parts_.end(), [&](const Part& part) {
            const FlatGroup& group = *part.second;
            return group.reduce_dtype == at::kFloat && group.dtype == at::kFloat;
@@ -256,12 +257,52 @@ at::Tensor Reduction::mean_rows() {
   return rows;
 }
 
+// Calls f(unit, group, rows) for each part of [numel_].
+template <typename F>
+void Reduction::for_each_part(const at::Tensor& rows, const F& f) const {
+  std::int64_t position = 0;
+  for (const auto& [unit, group] : parts_) {
+    f(*unit, *group, rows.narrow(0, position, group->grad_numel));
+    position += block_numel(*context_, *group);
+  }
+}
+
+bool Reduction::is_plain() const {
+  return all_reduces() && std::all_of(parts_.begin(), parts_.end(), [](const Part& part) {
+           return !part.first->divide_factor && !part.first->reduced_hook &&
+                  !part.second->partial.defined();
+         });
+}
+
+void Reduction::keep_partial(const at::Tensor& rows) {
+  for_each_part(rows, [](Unit&, FlatGroup& group, const at::Tensor& part) {
+    if (group.partial.defined())
+      group.partial.add_(part);
+    else
+      group.partial = part.clone();
+  });
+}
+
+void Reduction::add_partial(const at::Tensor& rows) {
+  for_each_part(rows, [](Unit&, FlatGroup& group, at::Tensor part) {
+    if (group.partial.defined()) part.add_(group.partial);
+    group.partial.reset();
+  });
+}
+
+void Reduction::apply_hooks(const at::Tensor& rows) {
+  const int ranks = mesh().shard->size() * (mesh().replicate ? mesh().replicate->size() : 1);
+  for_each_part(rows, [&](Unit& unit, FlatGroup&, at::Tensor part) {
+    if (unit.divide_factor) part.mul_(ranks / *unit.divide_factor);
+    if (unit.reduced_hook) unit.reduced_hook(part);
+  });
+}
+
 at::Tensor Reduction::averaged_over_replicas(const at::Tensor& rows) {
   const int replicas = mesh().replicate->size();
   if (mesh().shard->size() > 1) {
     divide_before(rows, replicas);
-    all_reduce(mesh().replicate, rows, ReduceOp::kSum, title(parts_) + " over replicas")
-        .wait();
+    all_reduce(mesh().replicate, rows, ReduceOp::kSum, title(parts_) + " over replicas").wait();
   }
   divide_after(rows, replicas);
   return rows;
@@ -272,9 +313,8 @@ void Reduction::run_hook(std::vector<Arriving>& arriving) {
   at::Tensor unsharded = sent_.narrow(1, 0, group->grad_numel).reshape({-1}).clone();
   const bool replicated = mesh().shard->size() == 1;
   at::Tensor sharded = replicated ? unsharded : at::empty({group->grad_numel}, unsharded.options());
-  const auto& ranks =
-      replicated && mesh().replicate ? mesh().replicate : mesh().shard;
-  context_->hook(ranks, unsharded, sharded);
+  const auto& ranks = replicated && mesh().replicate ? mesh().replicate : mesh().shard;
+  hook()(ranks, unsharded, sharded);
   publish(*context_, *group, replicated ? unsharded : sharded, arriving);
 }
 
@@ -305,14 +345,14 @@ void Reduction::finish(std::vector<Arriving>& arriving) {
     read_means();
   else if (pending_)
     receive_rows();
-  if (context_->trace != nullptr && !context_->hook)
+  if (context_->trace != nullptr && !hook())
     context_->trace->add(TraceLane::kReduce, title(parts_), std::move(started_),
                          Trace::now(context_->trace));
-  if (context_->hook) {
+  if (hook()) {
     run_hook(arriving);
   } else if (reads) {
     // They are published.
-  } else if (is_exchanged() && !mesh().replicate) {
+  } else if (is_plain() && is_exchanged() && !mesh().replicate) {
     std::int64_t position = 0;
     for (const auto& [unit, group] : parts_) {
       publish_exchanged(*group, received_.narrow(1, position, group->grad_numel), arriving);
@@ -320,18 +360,19 @@ void Reduction::finish(std::vector<Arriving>& arriving) {
     }
   } else {
     at::Tensor rows = mean_rows();
-    if (mesh().replicate) rows = averaged_over_replicas(rows);
-    std::int64_t position = 0;
-    for (const auto& [unit, group] : parts_) {
-      if (receives_in_grad_) {
-        take_back_reduced(*group);
-        show_grad(*group);
-        group->receives_in_grad = false;
+    if (!all_reduces()) {
+      keep_partial(rows);
+    } else {
+      if (mesh().shard->size() > 1) add_partial(rows);
+      if (mesh().replicate) rows = averaged_over_replicas(rows);
+      apply_hooks(rows);
+      for_each_part(rows, [&](Unit&, FlatGroup& group, const at::Tensor& part) {
+        if (!receives_in_grad_) return publish(*context_, group, part, arriving);
+        take_back_reduced(group);
+        show_grad(group);
+        group.receives_in_grad = false;
         received_.reset();
-      } else {
-        publish(*context_, *group, rows.narrow(0, position, group->grad_numel), arriving);
-      }
-      position += block_numel(*context_, *group);
+      });
     }
   }
   // Staged on kCompute, and sent from here.

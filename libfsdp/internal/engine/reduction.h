@@ -21,8 +21,8 @@
 #include "libfsdp/internal/comm/collectives.h"
 #include "libfsdp/internal/engine/published.h"
 #include "libfsdp/internal/engine/reduce_context.h"
-#include "libfsdp/internal/units/unit.h"
 #include "libfsdp/internal/trace/trace.h"
+#include "libfsdp/internal/units/unit.h"
 
 namespace fsdp::internal {
 
@@ -47,6 +47,13 @@ class Reduction {
  private:
   // All parts have one mesh.
   const Mesh& mesh() const noexcept { return parts_.front().second->sharding->mesh; }
+  const CommHook& hook() const noexcept { return parts_.front().first->comm_hook; }
+  // Whether the copies take part; else the mean inside a copy is kept.
+  bool all_reduces() const noexcept {
+    return !mesh().replicate || parts_.front().first->all_reduces;
+  }
+  // Whether the mean over ranks is all there is to do.
+  bool is_plain() const;
   bool is_exchanged() const;
   void send(const std::string& what);
   void take_received(std::int64_t ranks);
@@ -56,6 +63,12 @@ class Reduction {
   void receive_rows();
   at::Tensor mean_rows();
   at::Tensor averaged_over_replicas(const at::Tensor& rows);
+  template <typename F>
+  void for_each_part(const at::Tensor& rows, const F& f) const;
+  void keep_partial(const at::Tensor& rows);
+  void add_partial(const at::Tensor& rows);
+  // Applies the units' divide factors and hooks.
+  void apply_hooks(const at::Tensor& rows);
   void run_hook(std::vector<Arriving>& arriving);
   void publish_exchanged(FlatGroup& group, const at::Tensor& received_WN,
                          std::vector<Arriving>& arriving);

@@ -20,14 +20,6 @@ bool flat_was_set(const Unit& unit, const FlatGroup& group) {
   return unit.sharding->flat && group.flat.requires_grad() == group.trained.empty();
 }
 
-bool any_was_set(const Unit& unit) {
-  return std::any_of(unit.groups.begin(), unit.groups.end(), [&](const FlatGroup& group) {
-    return flat_was_set(unit, group) ||
-           std::any_of(group.parameters.begin(), group.parameters.end(),
-                       [](const Parameter* p) { return was_set(*p); });
-  });
-}
-
 // `trains(parameter)`: whether it shall be trainable.
 template <typename Trains>
 void check_alike(const Unit& unit, const FlatGroup& group, const Trains& trains) {
@@ -45,14 +37,21 @@ void check_alike(const Unit& unit, const FlatGroup& group, const Trains& trains)
 
 }  // namespace
 
+bool was_set(const Unit& unit) {
+  return std::any_of(unit.groups.begin(), unit.groups.end(), [&](const FlatGroup& group) {
+    return flat_was_set(unit, group) ||
+           std::any_of(group.parameters.begin(), group.parameters.end(),
+                       [](const Parameter* p) { return was_set(*p); });
+  });
+}
+
 void check_flat(const Unit& unit) {
   if (!unit.sharding->flat) return;
   for (const FlatGroup& group : unit.groups)
     check_alike(unit, group, [](const Parameter& p) { return p.trainable; });
 }
 
-bool follow_requires_grad(Unit& unit) {
-  if (!any_was_set(unit)) return false;
+void follow_requires_grad(Unit& unit) {
   for (const FlatGroup& group : unit.groups) {
     if (unit.sharding->flat && !flat_was_set(unit, group))
       check_alike(unit, group, [](const Parameter& p) { return p.trainable != was_set(p); });
@@ -82,7 +81,6 @@ bool follow_requires_grad(Unit& unit) {
     group.grad.reset();
     group.zeros.reset();
   }
-  return true;
 }
 
 }  // namespace fsdp::internal

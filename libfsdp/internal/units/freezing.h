@@ -16,9 +16,11 @@ namespace fsdp::internal {
 // trainable beside frozen ones.
 void check_flat(const Unit& unit);
 
-// Takes over what was set, and lays out the gradients anew.  Returns whether anything was set.
+// Returns whether the user has set requires_grad of any of its tensors.
+bool was_set(const Unit& unit);
+// Takes over what was set, and lays out the gradients anew.
 // Throws: c10::Error if a flat tensor would hold both kinds, or a parameter is frozen whose
 // gradient is not reduced yet; nothing is changed then.
-bool follow_requires_grad(Unit& unit);
+void follow_requires_grad(Unit& unit);
 
 }  // namespace fsdp::internal

@@ -22,7 +22,8 @@ at::Tensor gather_blocks(const Unit& unit, const at::Tensor& local, const std::s
 // Returns: separate memory, no more than the tensor needs.
 at::Tensor joined(const at::Tensor& blocks_WN, const ShardLayout& layout, std::int64_t offset);
 
-// Collective over the unit's sharding group.  Builds a tensor from all ranks' rows.  Memory: as joined().
+// Collective over the unit's sharding group.  Builds a tensor from all ranks' rows.  Memory: as
+// joined().
 at::Tensor gather_rows(const Unit& unit, const at::Tensor& rows, const ShardLayout& layout,
                        const std::string& what);
 

@@ -47,8 +47,8 @@ Units empty_units(const torch::nn::Module& module, const FsdpOptions& options,
   Units units;
   add_unit(units, of_module, module, "");
   if (!options.auto_wrap_policy) return units;
-  std::vector<std::string> chosen = unit_names(module, options.auto_wrap_policy, apart,
-                                               options.ignored_states.parameters());
+  std::vector<std::string> chosen =
+      unit_names(module, options.auto_wrap_policy, apart, options.ignored_states.parameters());
   for (const auto& child : module.named_modules("", /*include_self=*/false)) {
     const bool is_ignored =
         std::find(apart.begin(), apart.end(), child.value().get()) != apart.end();

@@ -47,11 +47,21 @@ Mesh mesh_of(const FsdpOptions& options) {
   return {shard, across.size() > 1 ? all->subgroup(across) : nullptr};
 }
 
+std::shared_ptr<ProcessGroup> neighbours(const std::shared_ptr<ProcessGroup>& group, int size) {
+  FSDP_CHECK(size > 0 && group->size() % size == 0, "reshard_after_forward is ", size,
+             " ranks, which is not a part of the ", group->size(),
+             " ranks over which the module is sharded");
+  if (size == group->size()) return group;
+  std::vector<int> ranks;
+  for (int i = 0; i < size; ++i) ranks.push_back(group->rank() / size * size + i);
+  return group->subgroup(ranks);
+}
+
 Sharding sharding_of(const FsdpOptions& options) {
   Sharding result;
   result.strategy = options.sharding_strategy;
   result.reshards_after_forward = options.sharding_strategy == ShardingStrategy::kFullShard ||
-                                   options.sharding_strategy == ShardingStrategy::kHybridShard;
+                                  options.sharding_strategy == ShardingStrategy::kHybridShard;
   result.is_offloaded = options.cpu_offload.offload_params;
   result.flat = !options.use_orig_params;
   result.keeps_low_precision_grads = options.mixed_precision.keep_low_precision_grads;

@@ -27,6 +27,9 @@ struct Sharding {
   Mesh mesh;  // see mesh_of()
   ShardingStrategy strategy = ShardingStrategy::kFullShard;
   bool reshards_after_forward = true;
+  // Of a unit that is resharded after forward, until its backward these ranks hold it together:
+  // part of the mesh's.  Null: only the shards stay.
+  std::shared_ptr<ProcessGroup> kept_over;
   bool is_offloaded = false;  // shards and gradients are in memory of the host
   bool flat = false;          // the optimizer gets FlatGroup::flat
   bool keeps_low_precision_grads = false;
@@ -43,9 +46,14 @@ struct Sharding {
 // Returns it without its mesh.
 Sharding sharding_of(const FsdpOptions& options);
 
+// Collective.  Returns the `size` ranks that follow each other in `group`, with this one.
+// Throws: c10::Error if the group does not consist of such.
+std::shared_ptr<ProcessGroup> neighbours(const std::shared_ptr<ProcessGroup>& group, int size);
+
 // What fully_shard() is given beyond FsdpOptions.
 struct PerModule {
   std::optional<bool> reshards_after_forward;  // none: as the strategy says
+  std::optional<int> kept_over;                // ranks: see Sharding::kept_over
   std::optional<c10::ScalarType> output_dtype;
 };
 

@@ -213,8 +213,7 @@ void set_grad_offsets(FlatGroup& group) {
 void lay_out(Unit& unit, c10::Device compute_device) {
   const int rank = unit.sharding->rank();
   const int world_size = unit.sharding->world_size();
-  const c10::Device device =
-      unit.sharding->is_offloaded ? c10::Device(c10::kCPU) : compute_device;
+  const c10::Device device = unit.sharding->is_offloaded ? c10::Device(c10::kCPU) : compute_device;
   for (const auto& parameter : unit.parameters)
     parameter->layout = shard_layout(parameter->full.sizes(), world_size);
   const std::int64_t local_bytes = set_offsets(unit);

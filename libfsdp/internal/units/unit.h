@@ -86,9 +86,9 @@ inline std::int64_t item_bytes(c10::ScalarType dtype) noexcept {
 // The parameters of one dtype in a unit.
 struct FlatGroup {
   const Sharding* sharding = nullptr;  // of its unit
-  c10::ScalarType dtype{};          // of the shards
-  c10::ScalarType compute_dtype{};  // of the module's tensors
-  c10::ScalarType reduce_dtype{};   // of gradients while they are reduced
+  c10::ScalarType dtype{};             // of the shards
+  c10::ScalarType compute_dtype{};     // of the module's tensors
+  c10::ScalarType reduce_dtype{};      // of gradients while they are reduced
   std::vector<Parameter*> parameters;
   std::vector<Parameter*> trained;  // the trainable ones
   std::string trained_text;         // says which, if some are not: ranks compare it
@@ -109,6 +109,8 @@ struct FlatGroup {
   // [W, block_numel], reduce_dtype, rank-major: the full gradients of this backward.
   at::Tensor staging;
   at::Tensor zeros;  // what staging on an accelerator puts between gradients
+  // [grad_numel], reduce_dtype: gradients that are reduced inside a copy, and not over the copies.
+  at::Tensor partial;
 };
 
 enum class UnitState {
@@ -147,16 +149,20 @@ struct Unit {
   // `local`.
   bool resident = false;
   bool reshards_after_forward = true;
-  bool syncs_gradients = true;         // backward reduces them
-  bool is_called = false;              // by call(), which casts what goes in and comes out
-  // Stays unsharded until the next forward: its last backward kept its gradients, and it is not
-  // resharded after forward.
+  bool reshards_after_backward = true;
+  bool syncs_gradients = true;  // backward reduces them
+  bool all_reduces = true;      // and takes the mean over the copies
+  bool is_called = false;       // by call(), which casts what goes in and comes out
+  // Stays unsharded until the next forward.
   bool outlives_backward = false;
   bool always_unsharded = false;       // resident and not sharded: operators are not observed
   int pins = 0;                        // Gathered scopes that keep it unsharded
   std::uint32_t gathered_version = 0;  // value of version() when it was last unsharded
 
   UnitState state = UnitState::kSharded;
+  // While sharded between forward and backward, if it is kept over some ranks: this one's part of
+  // `full`, in bytes.
+  at::Tensor piece;
   std::shared_ptr<Gather> gather;    // while gathering
   std::int64_t gather_position = 0;  // of its block in the gather's blocks, in bytes
   at::Tensor full;                   // bytes, while unsharded
@@ -171,6 +177,13 @@ struct Unit {
   int ready = 0;                    // gradients that it has made
   Unit* next_in_forward = nullptr;  // the unit that was used after it the last time
   Unit* next_in_backward = nullptr;
+  // Units to gather when it is used, instead of the next one.
+  std::vector<Unit*> prefetched_in_forward;
+  std::vector<Unit*> prefetched_in_backward;
+
+  std::optional<double> divide_factor;  // of gradients; none: the number of ranks
+  CommHook comm_hook;                   // instead of the library's reduction
+  ReducedHook reduced_hook;             // sees reduced gradients before the shards have them
 
   // Returns its first parameter's name, in quotes, for errors.
   std::string first_name() const;
