@@ -28,6 +28,7 @@
 #include <torch/nn/module.h>
 
 #include "libfsdp/tensor_tree.h"
+#include "libfsdp/unit_call.h"
 
 namespace fsdp {
 
@@ -68,6 +69,10 @@ std::vector<at::Tensor> run_checkpointed(FlatFunction function,
 // reentrant backwards do not support, or if an argument was since modified in place.
 template <typename Function, typename... Args>
 auto checkpoint(Function function, Args... args) {
+  static_assert(
+      std::is_invocable_v<Function&, Args&...>,
+      "fsdp::checkpoint(function, arguments...): the function cannot be called with these "
+      "arguments, which it gets as lvalues");
   using Result = std::decay_t<std::invoke_result_t<Function&, Args&...>>;
   static_assert(!std::is_void_v<Result>,
                 "a function that returns nothing has nothing to recompute");
@@ -94,11 +99,15 @@ auto checkpoint(Function function, Args... args) {
   return std::move(**result);
 }
 
-// Runs module->forward(args...), recomputed in backward if the policy of this thread selects the
-// module.  `module`: a holder or a shared pointer.
+// Runs module->forward(args...) by call(), recomputed in backward if the policy of this thread
+// selects the module.  `module`: a holder or a shared pointer.
 template <typename Holder, typename... Args>
 auto checkpoint_module(Holder module, Args... args) {
-  auto forward = [module](auto&... values) mutable { return module->forward(values...); };
+  static_assert(
+      requires { module->children(); },
+      "fsdp::checkpoint_module() takes a module's holder or a std::shared_ptr to it; "
+      "fsdp::checkpoint() takes a function");
+  auto forward = [module](auto&... values) mutable { return call(*module, values...); };
   using Result = std::decay_t<decltype(forward(args...))>;
   if (!internal::is_checkpointed(*module)) return Result(forward(args...));
   return checkpoint(std::move(forward), std::move(args)...);

@@ -108,10 +108,18 @@ struct LoadOptions {
 LoadReport load(const std::filesystem::path& path, StateDict& state,
                 const std::shared_ptr<ProcessGroup>& group, const LoadOptions& options = {});
 
+// A model with the optimizers over its parameters.
+struct TrainedModel {
+  std::string name;  // what its state is saved under: no dots
+  ShardedModule* model = nullptr;
+  std::vector<torch::optim::Optimizer*> optimizers;
+};
+
 // The state from which a training run continues.
 struct TrainingState {
   ShardedModule* model = nullptr;                    // required
   std::vector<torch::optim::Optimizer*> optimizers;  // over the model's parameters
+  std::vector<TrainedModel> further;                 // others, as the discriminator of a GAN
   GradScaler* grad_scaler = nullptr;                 // none, or that of the optimizers
   StateDict extra;                                   // anything else, the same on every rank
   // The ranks of all copies of the model.  Default: process_group of the model's options.
@@ -121,10 +129,13 @@ struct TrainingState {
 // Collective.  Saves in the layout of Lightning: `model.*`, `optimizer_0.*`, ... in a
 // torch.distributed.checkpoint folder, and `extra` beside them in `meta.pt`, with defaults for
 // what Lightning requires and `extra` lacks: "epoch", "global_step", "loops", "lr_schedulers",
-// ...  The state of the scaler is Lightning's "FSDPPrecision".
+// ...  The state of the scaler is Lightning's "FSDPPrecision".  Further models are under their
+// names: `discriminator.model.*`, `discriminator.optimizer_0.*`, ...
+// Throws: c10::Error if a name is empty, has dots, or is taken.
 void save(const std::filesystem::path& folder, const TrainingState& state,
           const SaveOptions& options = {});
-// Collective.  As save(), in one file: "state_dict", "optimizer_states" (by PARAM_ID), `extra`.
+// Collective.  As save(), in one file: "state_dict", "optimizer_states" (by PARAM_ID), `extra`, and
+// these two of further models in a dict under their names.
 void save_file(const std::filesystem::path& file, const TrainingState& state,
                const SaveOptions& options = {});
 
@@ -133,12 +144,13 @@ struct TrainingLoadOptions : LoadOptions {
   bool extra = true;
 };
 // Collective.  Loads every format and layout that fsdp-ckpt reads.  The model is the only model in
-// it, or the one called "model", "state_dict" or "module".  Optimizers are matched in order, their
-// states by name, by id or flattened.  To load a checkpoint with weights only, set `optimizers` to
-// false.  `extra` gets everything else; values without a counterpart as a StateValue are reported
-// as unexpected.  A folder of save() that has lost its meta.pt is said by a warning, and reported.
-// Throws: as load(); if there is no model or not as many optimizers; if an optimizer's state lacks
-// a parameter that this optimizer has; if there is no state for the scaler, and `strict`.
+// it, or the one called "model", "state_dict" or "module"; a further one is the only model under
+// its name.  Optimizers are matched in order, their states by name, by id or flattened.  To load a
+// checkpoint with weights only, set `optimizers` to false.  `extra` gets everything else; values
+// without a counterpart as a StateValue are reported as unexpected.  A folder of save() that has
+// lost its meta.pt is said by a warning, and reported. Throws: as load(); if there is no model or
+// not as many optimizers; if an optimizer's state lacks a parameter that this optimizer has; if
+// there is no state for the scaler, and `strict`.
 LoadReport load(const std::filesystem::path& path, TrainingState& state,
                 const TrainingLoadOptions& options = {});
 

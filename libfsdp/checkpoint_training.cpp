@@ -60,15 +60,20 @@ void save_file(const std::filesystem::path& file, const TrainingState& state,
   model.rank0_only = true;
   FullOptimStateDictConfig optimizer;
   optimizer.rank0_only = true;
-  const StateDictTypeScope scope(*state.model, StateDictType::kFull, model, optimizer);
   StateDict whole = meta_of(state);
-  StateDict weights = state.model->state_dict();
-  const ParameterPlaces places(*state.model, weights);
-  whole.set("state_dict", std::move(weights));
-  StateList optimizers;
-  for (const auto* each : state.optimizers)
-    optimizers.emplace_back(by_id(optim_state_dict(*state.model, *each), places));
-  whole.set("optimizer_states", std::move(optimizers));
+  for (const TrainedModel& trained : models_of(state)) {
+    const StateDictTypeScope scope(*trained.model, StateDictType::kFull, model, optimizer);
+    StateDict further;
+    StateDict& parts = trained.name.empty() ? whole : further;
+    StateDict weights = trained.model->state_dict();
+    const ParameterPlaces places(*trained.model, weights);
+    parts.set("state_dict", std::move(weights));
+    StateList optimizers;
+    for (const auto* each : trained.optimizers)
+      optimizers.emplace_back(by_id(optim_state_dict(*trained.model, *each), places));
+    parts.set("optimizer_states", std::move(optimizers));
+    if (!trained.name.empty()) whole.set(trained.name, std::move(further));
+  }
   save_file(file, whole, group, options);
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -65,6 +66,18 @@ std::size_t chosen_model(const std::vector<StatePart>& models, const std::string
   return named[0];
 }
 
+// Returns whether a part is under this name; the first model's, without one, is under none of them.
+bool is_of(const StatePart& part, const std::string& name, const std::vector<TrainedModel>& all) {
+  const auto is_under = [&](const std::string& other) {
+    const std::string key = formats::joined(part.path);
+    return key == other || key.starts_with(other + ".");
+  };
+  if (!name.empty()) return is_under(name);
+  return std::none_of(all.begin(), all.end(), [&](const TrainedModel& trained) {
+    return !trained.name.empty() && is_under(trained.name);
+  });
+}
+
 std::string prefix_of(const StatePart& part) {
   return part.path.empty() ? "" : formats::joined(part.path) + ".";
 }
@@ -106,27 +119,55 @@ class TrainingLoad {
         options_(options),
         reader_(path, options.allowed_globals),
         plan_(reader_, options) {
-    const StateDictTypeScope scope(*state.model, StateDictType::kSharded);
-    model_ = state.model->state_dict();
     const std::vector<StatePart> parts = formats::state_parts_of(reader_.content());
     const formats::TrainerState rest =
         formats::trainer_state(without_optimizers(reader_.content(), parts));
     std::vector<StatePart> models = parts;
     std::erase_if(models, [](const StatePart& part) { return part.kind != PartKind::kModel; });
-    const std::size_t model = chosen_model(models, path.native());
-    const Value& found = rest.models.at(model);
-    const auto inner = unnested(found, model_);
-    plan_.match(model_, inner ? *inner : found, inner ? "model." : prefix_of(models[model]));
-    if (options.optimizers) plan_optimizers(path, parts);
+    const std::vector<TrainedModel> wanted = models_of(state);
+    std::set<std::size_t> taken;
+    models_.reserve(wanted.size());  // the plan refers to them
+    for (const TrainedModel& trained : wanted) {
+      std::vector<std::size_t> places;
+      std::vector<StatePart> own;
+      for (std::size_t i = 0; i < models.size(); ++i) {
+        if (!is_of(models[i], trained.name, wanted)) continue;
+        places.push_back(i);
+        own.push_back(models[i]);
+      }
+      const std::string what = path.native() + (trained.name.empty() ? "" : ", " + trained.name);
+      const std::size_t model = places.empty() ? 0 : places[chosen_model(own, what)];
+      FSDP_CHECK(!places.empty(), what, ": expected one model in it, found 0");
+      taken.insert(model);
+      const Value& found = rest.models.at(model);
+      Loaded& loaded = models_.emplace_back();
+      loaded.trained = trained;
+      const StateDictTypeScope scope(*trained.model, StateDictType::kSharded);
+      loaded.state = trained.model->state_dict();
+      const auto inner = unnested(found, loaded.state);
+      plan_.match(loaded.state, inner ? *inner : found,
+                  inner ? "model." : prefix_of(models[model]));
+      if (!options.optimizers) continue;
+      std::vector<StatePart> optimizers = parts;
+      std::erase_if(optimizers, [&](const StatePart& part) {
+        return !is_optimizer(part) || !is_of(part, trained.name, wanted);
+      });
+      plan_optimizers(what, optimizers, loaded);
+    }
     lacks_meta_ = options.extra && has_lost_meta(path, parts);
     if (state.grad_scaler != nullptr) plan_scaler(path, rest);
     if (options.extra) {
       for (const auto& [key, value] : rest.rest) {
         const auto* const name = key.as_string();
-        if (!scaler_ || name == nullptr || !is_name_of_scaler(*name)) read_extra(key, value);
+        const bool is_known =
+            name != nullptr && ((scaler_ && is_name_of_scaler(*name)) ||
+                                std::any_of(wanted.begin(), wanted.end(),
+                                            [&](const auto& each) { return each.name == *name; }));
+        if (!is_known) read_extra(key, value);
       }
       for (std::size_t i = 0; i < models.size(); ++i) {
-        if (i != model) read_extra(Value::string(formats::joined(models[i].path)), rest.models[i]);
+        if (taken.count(i) == 0)
+          read_extra(Value::string(formats::joined(models[i].path)), rest.models[i]);
       }
     }
     plan_.check();
@@ -138,10 +179,14 @@ class TrainingLoad {
   LoadReport finish(const std::shared_ptr<ProcessGroup>& group, const std::string& what) {
     LoadReport report = plan_.finish();
     std::move(left_out_.begin(), left_out_.end(), std::back_inserter(report.unexpected));
-    state_.model->load_state_dict(model_, /*strict=*/false);
+    for (const Loaded& loaded : models_)
+      loaded.trained.model->load_state_dict(loaded.state, /*strict=*/false);
     agree(group, what, [&] {
-      for (std::size_t i = 0; i < optimizers_.size(); ++i)
-        optim_state_dict_to_load(*state_.model, *state_.optimizers[i], optimizers_[i], true);
+      for (const Loaded& loaded : models_) {
+        for (std::size_t i = 0; i < loaded.optimizers.size(); ++i)
+          optim_state_dict_to_load(*loaded.trained.model, *loaded.trained.optimizers[i],
+                                   loaded.optimizers[i], true);
+      }
     });
     for (auto& [key, value] : extra_) state_.extra.set(key, std::move(value));
     if (lacks_meta_) {
@@ -160,25 +205,28 @@ class TrainingLoad {
   }
 
  private:
-  void plan_optimizers(const std::filesystem::path& path, const std::vector<StatePart>& parts) {
-    std::vector<const StatePart*> found;
-    for (const StatePart& part : parts) {
-      if (is_optimizer(part)) found.push_back(&part);
-    }
-    const std::size_t wanted = state_.optimizers.size();
-    FSDP_CHECK(found.size() >= wanted, path.native(), ": expected ", wanted,
-               " optimizers in it, found ", found.size(),
-               "; TrainingLoadOptions::optimizers false loads the rest");
+  // What is read of one model.
+  struct Loaded {
+    TrainedModel trained;
+    StateDict state;
+    std::vector<StateDict> optimizers;
+  };
+
+  void plan_optimizers(const std::string& path, const std::vector<StatePart>& found,
+                       Loaded& loaded) {
+    const std::size_t wanted = loaded.trained.optimizers.size();
+    FSDP_CHECK(found.size() >= wanted, path, ": expected ", wanted, " optimizers in it, found ",
+               found.size(), "; TrainingLoadOptions::optimizers false loads the rest");
     for (std::size_t i = 0; i < found.size(); ++i) {
-      const std::string key = formats::joined(found[i]->path);
+      const std::string key = formats::joined(found[i].path);
       if (i >= wanted) {
         plan_.unexpected(key);
         continue;
       }
-      optimizers_.push_back(plan_optimizer(plan_, reader_, *state_.model, *state_.optimizers[i],
-                                           *formats::at_path(reader_.content(), found[i]->path),
-                                           found[i]->kind == PartKind::kFlattenedOptimizer, key,
-                                           left_out_));
+      loaded.optimizers.push_back(
+          plan_optimizer(plan_, reader_, *loaded.trained.model, *loaded.trained.optimizers[i],
+                         *formats::at_path(reader_.content(), found[i].path),
+                         found[i].kind == PartKind::kFlattenedOptimizer, key, left_out_));
     }
   }
 
@@ -211,8 +259,7 @@ class TrainingLoad {
   const TrainingLoadOptions options_;
   CheckpointReader reader_;
   LoadPlan plan_;
-  StateDict model_;
-  std::vector<StateDict> optimizers_;
+  std::vector<Loaded> models_;
   bool lacks_meta_ = false;
   std::optional<GradScalerState> scaler_;
   std::vector<StateDict::Entry> extra_;

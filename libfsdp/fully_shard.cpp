@@ -85,27 +85,4 @@ std::shared_ptr<ShardedModule> fully_shard(std::shared_ptr<torch::nn::Module> mo
   return {new ShardedModule(std::move(module), common_options(options), per_module), release};
 }
 
-namespace internal {
-
-UnitCall::UnitCall(const torch::nn::Module& module) {
-  for (const at::Tensor& tensor : module.parameters()) {
-    const Parameter* const parameter = parameter_of(tensor);
-    if (parameter == nullptr) continue;
-    for (const auto& unit : parameter->unit->engine->units()) {
-      if (unit->module == &module) unit_ = unit.get();
-    }
-    break;
-  }
-  if (unit_ == nullptr) return;
-  was_called_ = std::exchange(unit_->is_called, true);
-  const Sharding& sharding = *unit_->sharding;
-  if (sharding.casts_inputs) inputs_.dtype = sharding.param_dtype;
-  outputs_.dtype = sharding.output_dtype;
-}
-
-UnitCall::~UnitCall() {
-  if (unit_ != nullptr) unit_->is_called = was_called_;
-}
-
-}  // namespace internal
 }  // namespace fsdp

@@ -22,7 +22,6 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <variant>
@@ -32,10 +31,9 @@
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
 
-#include "libfsdp/detail/forward_inputs.h"
 #include "libfsdp/fully_sharded.h"
 #include "libfsdp/options.h"
-#include "libfsdp/tensor_tree.h"
+#include "libfsdp/unit_call.h"
 
 namespace fsdp {
 
@@ -56,19 +54,19 @@ struct MixedPrecisionPolicy {
 struct FullyShardOptions {
   // See FsdpOptions for all that have its names.  An inner module may have other groups than the
   // one around it; those of the outermost are the ranks that train.
-  std::shared_ptr<ProcessGroup> process_group;
-  std::shared_ptr<ProcessGroup> replicate_group;
-  std::optional<int> node_size;
+  std::shared_ptr<ProcessGroup> process_group = {};
+  std::shared_ptr<ProcessGroup> replicate_group = {};
+  std::optional<int> node_size = {};
   ShardingStrategy sharding_strategy = ShardingStrategy::kFullShard;
   // Default: as the strategy says.  A number of ranks: true, but from forward to backward these
   // many ranks that follow each other hold the parameters together, and gather them among
   // themselves.
-  std::optional<std::variant<bool, int>> reshard_after_forward;
-  MixedPrecisionPolicy mp_policy;
-  CPUOffload offload_policy;
-  IgnoredStates ignored_params;
-  std::function<void(torch::nn::Module&)> param_init_fn;
-  std::optional<c10::Device> device_id;
+  std::optional<std::variant<bool, int>> reshard_after_forward = {};
+  MixedPrecisionPolicy mp_policy = {};
+  CPUOffload offload_policy = {};
+  IgnoredStates ignored_params = {};
+  std::function<void(torch::nn::Module&)> param_init_fn = {};
+  std::optional<c10::Device> device_id = {};
   bool sync_module_states = false;
   // Those of the outermost module count.
   BackwardPrefetch backward_prefetch = BackwardPrefetch::kBackwardPre;
@@ -91,50 +89,20 @@ std::shared_ptr<ShardedModule> fully_shard(const torch::nn::ModuleHolder<Impl>& 
   return fully_shard(std::static_pointer_cast<torch::nn::Module>(module.ptr()), options);
 }
 
-namespace internal {
-
-// While it lives, the module casts its inputs and outputs as a whole.
-class UnitCall {
- public:
-  explicit UnitCall(const torch::nn::Module& module);
-  ~UnitCall();
-  UnitCall(const UnitCall&) = delete;
-  UnitCall& operator=(const UnitCall&) = delete;
-
-  const InputCast& inputs() const noexcept { return inputs_; }
-  const InputCast& outputs() const noexcept { return outputs_; }
-
- private:
-  Unit* unit_ = nullptr;
-  bool was_called_ = false;
-  InputCast inputs_;
-  InputCast outputs_;
-};
-
-}  // namespace internal
-
-// Calls the forward of a module that fully_shard() made a unit, from that of the module around it:
-//   x = fsdp::call(*block, x);
-// Inputs and outputs are cast as its mp_policy says, at any depth (see tensor_tree.h), as PyTorch
-// does; without the call they are cast at the operators that take its parameters.
-template <typename Impl, typename... Args>
-auto call(Impl& module, Args&&... args) {
-  const internal::UnitCall scope(module);
-  std::tuple<internal::ForwardArgument<Args>...> inputs(
-      internal::ForwardArgument<Args>(std::forward<Args>(args), scope.inputs())...);
-  const auto run = [&](auto&... input) -> decltype(auto) { return module.forward(input.get()...); };
-  const auto give_back = [](auto&... input) { (input.give_back(), ...); };
-  if constexpr (std::is_void_v<decltype(std::apply(run, inputs))>) {
-    std::apply(run, inputs);
-    std::apply(give_back, inputs);
-  } else {
-    auto result = std::apply(run, inputs);
-    std::apply(give_back, inputs);
-    visit_tensors(result, [&](at::Tensor& tensor) {
-      tensor = internal::prepared_tensor(tensor, scope.outputs());
-    });
-    return result;
-  }
+// Says why a call fits none of the others.
+template <typename Module, typename Options>
+requires(!std::is_convertible_v<const Options&, FullyShardOptions> ||
+         !(std::is_convertible_v<const Module&, std::shared_ptr<torch::nn::Module>> ||
+           requires(const Module& module) {
+             module.ptr();
+           })) std::shared_ptr<ShardedModule> fully_shard(const Module&, const Options&) {
+  constexpr bool kOptions = std::is_convertible_v<const Options&, FullyShardOptions>;
+  static_assert(kOptions, "fsdp::fully_shard() takes fsdp::FullyShardOptions");
+  static_assert(
+      !kOptions,
+      "fsdp::fully_shard() takes a module's holder or a std::shared_ptr to it, because it "
+      "keeps the module");
+  return nullptr;
 }
 
 }  // namespace fsdp

@@ -29,6 +29,7 @@
 #include <optional>
 #include <string>
 #include <tuple>
+#include <type_traits>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -40,6 +41,7 @@
 #include "libfsdp/gathered.h"
 #include "libfsdp/options.h"
 #include "libfsdp/state_dict.h"
+#include "libfsdp/unit_call.h"
 
 namespace fsdp {
 
@@ -313,11 +315,28 @@ template <typename M>
 class FullyShardedDataParallel : public ShardedModule {
  public:
   using Impl = typename internal::ImplOf<M>::type;
+  static_assert(std::is_base_of_v<torch::nn::Module, Impl>,
+                "FullyShardedDataParallel<M>: M is a module's holder or its type, not a pointer");
 
   FullyShardedDataParallel(std::shared_ptr<Impl> module, FsdpOptions options)
       : ShardedModule(module, std::move(options)), impl_(module.get()) {}
   FullyShardedDataParallel(const torch::nn::ModuleHolder<Impl>& module, FsdpOptions options)
       : FullyShardedDataParallel(module.ptr(), std::move(options)) {}
+  template <typename Other>
+  requires(!std::is_convertible_v<Other&&, std::shared_ptr<Impl>> &&
+           !std::is_base_of_v<torch::nn::ModuleHolder<Impl>, std::remove_cvref_t<Other>>)
+      FullyShardedDataParallel(Other&& module, FsdpOptions options)
+      : FullyShardedDataParallel(std::shared_ptr<Impl>(), std::move(options)) {
+    static_assert(!std::is_base_of_v<torch::nn::Module, std::remove_cvref_t<Other>>,
+                  "FullyShardedDataParallel keeps the module: give its holder or a std::shared_ptr "
+                  "to it, not the module itself");
+    static_assert(!std::is_pointer_v<std::remove_cvref_t<Other>>,
+                  "FullyShardedDataParallel keeps the module: give its holder or a std::shared_ptr "
+                  "to it, not a plain pointer");
+    static_assert(std::is_base_of_v<torch::nn::Module, std::remove_cvref_t<Other>> ||
+                      std::is_pointer_v<std::remove_cvref_t<Other>>,
+                  "FullyShardedDataParallel<M> is given another module than an M");
+  }
 
   // Collective, as is backward of its results.  Runs the module's forward in the calling thread.
   // Tensors among the arguments (also inside vectors, tuples, optionals, pairs and maps) are moved
@@ -327,11 +346,16 @@ class FullyShardedDataParallel : public ShardedModule {
   // Requires: every rank writes the same.
   template <typename... Args>
   auto forward(Args&&... args) {
-    return call(
-        [](Impl& module, auto&&... values) {
-          return module.forward(std::forward<decltype(values)>(values)...);
-        },
-        std::forward<Args>(args)...);
+    if constexpr (!internal::HasForward<Impl, Args...>) {
+      static_assert(internal::HasForward<Impl, Args...>,
+                    "the module has no forward() that takes these arguments");
+    } else {
+      return call(
+          [](Impl& module, auto&&... values) {
+            return module.forward(std::forward<decltype(values)>(values)...);
+          },
+          std::forward<Args>(args)...);
+    }
   }
   // The same with another function of the module instead of forward:
   //   sharded.call([](GPTImpl& gpt, auto&&... batch) { return gpt.loss(batch...); }, tokens)
@@ -376,8 +400,15 @@ class FullyShardedDataParallel : public ShardedModule {
   Impl* impl_;
 };
 
+// FullyShardedDataParallel sharded(model, options);
+template <typename Impl>
+FullyShardedDataParallel(std::shared_ptr<Impl>, FsdpOptions) -> FullyShardedDataParallel<Impl>;
+template <typename Impl>
+FullyShardedDataParallel(const torch::nn::ModuleHolder<Impl>&, FsdpOptions)
+    -> FullyShardedDataParallel<Impl>;
+
 // A NoSync scope as a function, for PyTorch's name.
-inline NoSync no_sync(ShardedModule& module) {
+[[nodiscard]] inline NoSync no_sync(ShardedModule& module) {
   return NoSync(module);
 }
 

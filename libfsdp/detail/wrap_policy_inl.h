@@ -2,6 +2,7 @@
 // The templates of libfsdp/wrap_policy.h.
 #pragma once
 
+#include <type_traits>
 #include <utility>
 
 #include <torch/nn/module.h>
@@ -12,6 +13,9 @@ namespace fsdp {
 
 template <typename... Modules>
 ModulePredicate instances_of() {
+  static_assert(
+      (... && std::is_base_of_v<torch::nn::Module, typename internal::ImplOf<Modules>::type>),
+      "a policy selects types of torch::nn::Module, or their holders");
   return [](const torch::nn::Module& module) {
     return (... ||
             (dynamic_cast<const typename internal::ImplOf<Modules>::type*>(&module) != nullptr));

@@ -107,21 +107,32 @@ def check_manual(checks, page, tool):
             checks.that(f"the manual has {names} of {verb}", all(name in shown for name in names))
 
 
+def guides_project(folder):
+    """Writes the first program of docs/guide.md and its CMakeLists.txt, as they are there."""
+    with open(os.path.join(HERE, "../../docs/guide.md"), encoding="utf-8") as file:
+        guide = file.read()
+    os.mkdir(folder)
+    for language, name in (("cpp", "train.cpp"), ("cmake", "CMakeLists.txt")):
+        with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+            file.write(re.search(rf"`{re.escape(name)}`:\n\n```{language}\n(.*?)```", guide, re.S)[1])
+
+
 def built_project(checks, arguments, prefix, folder, name, *options):
     """Returns the program of a project that finds the package in `prefix`, or None if that fails, and what find_package said."""
-    build = os.path.join(folder, name)
+    build = os.path.join(folder, os.path.basename(name) + ".build")
     done = configured(arguments, prefix, name, build, *options)
     said = " ".join(done.stdout.split())
     checks.that(f"the {name} is configured", done.returncode == 0, done.stdout)
     if done.returncode == 0:
         done = run(arguments.cmake, "--build", build)
         checks.that(f"the {name} is built", done.returncode == 0, done.stdout[-1500:])
-    program = os.path.join(build, name)
+    program = os.path.join(build, os.path.basename(name))
     return program if os.path.exists(program) else None, said
 
 
 def configured(arguments, prefix, name, build, *options):
-    return run(arguments.cmake, "-S", os.path.join(HERE, name), "-B", build, "-G", arguments.generator,
+    source = name if os.path.isabs(name) else os.path.join(HERE, name)
+    return run(arguments.cmake, "-S", source, "-B", build, "-G", arguments.generator,
                f"-DCMAKE_PREFIX_PATH={prefix}", f"-DCMAKE_CXX_COMPILER={arguments.compiler}",
                f"-DCMAKE_CXX_FLAGS={arguments.flags}", "-DCMAKE_BUILD_TYPE=Debug", *options)
 
@@ -137,10 +148,18 @@ def version_of(torch):
 
 
 def check_trainer(checks, arguments, prefix, folder):
-    program, said = built_project(checks, arguments, prefix, folder, "trainer", f"-DFSDP_TORCH={arguments.torch}")
+    guides = os.path.join(folder, "train")
+    guides_project(guides)
+    program, said = built_project(checks, arguments, prefix, folder, guides, f"-DFSDP_TORCH={arguments.torch}")
     if program:
-        done = run(program)
-        checks.that("the trainer trains", done.stdout == "0.5\n", done.stdout)   # 2 - 0.5 * 3
+        # PyPI's torch has the launcher beside it.
+        torchrun = os.path.join(arguments.torch, "../../../../bin/torchrun")
+        launch = [torchrun, "--no-python", "--nproc-per-node", "2"] if os.path.exists(torchrun) else ["env", "RANK=0", "WORLD_SIZE=1"]
+        done = run(*launch, program, cwd=folder, env={**os.environ, "OMP_NUM_THREADS": "1"})
+        losses = [float(line.split()[-1]) for line in done.stdout.splitlines() if line.startswith("step ")]
+        checks.that("the guide's program trains", done.returncode == 0 and len(losses) == 3 and losses[-1] < losses[0] / 4, done.stdout)
+        done = run(os.path.join(prefix, "bin/fsdp-ckpt"), "verify", os.path.join(folder, "step-100"))
+        checks.that("the guide's program saves", done.returncode == 0, done.stdout)
     with open(os.path.join(HERE, "../../libfsdp/torch.cmake"), encoding="utf-8") as file:
         tried = re.search(r"^set\(FSDP_TRIED_TORCH ([\d. ]+)\)$", file.read(), re.MULTILINE)[1].split()
     names = " and ".join(tried)
@@ -154,7 +173,7 @@ def check_trainer(checks, arguments, prefix, folder):
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(path, "w", encoding="utf-8") as file:
             file.write(text)
-    done = configured(arguments, prefix, "trainer", os.path.join(folder, "refused"), f"-DFSDP_TORCH={other}")
+    done = configured(arguments, prefix, guides, os.path.join(folder, "refused"), f"-DFSDP_TORCH={other}")
     said = " ".join(done.stdout.split())
     checks.that("another LibTorch is refused", done.returncode != 0 and f"libfsdp was built with LibTorch {version}, and" in said, said)
     checks.that("find_package warns of a LibTorch that was not tried", f"FSDP_TORCH ({other}) is LibTorch 9.8.7; libfsdp was tried with {names} " in said

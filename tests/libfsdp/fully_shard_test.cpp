@@ -214,7 +214,7 @@ TEST(FullyShard, errors_say_what_to_do) {
       Gpt module = filled_gpt(2);
       const Handle block = fully_shard(module->blocks->ptr(0), options);
       module->blocks->ptr<BlockImpl>(0)->forward(
-          torch::ones({1, 2, 24}, module->parameters()[0].device()));
+          torch::ones({1, 2, 24}, block->module()->parameters()[0].device()));
       EXPECT_THAT(error_of([&] { fully_shard(module, options); }),
                   AllOf(HasSubstr("module 'blocks.0' ran a forward before"),
                         HasSubstr("before the first forward")));

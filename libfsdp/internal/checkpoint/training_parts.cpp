@@ -31,17 +31,44 @@ std::shared_ptr<ProcessGroup> group_of(const TrainingState& state) {
   return state.group ? state.group : state.model->options().process_group;
 }
 
-TrainingParts training_parts(const TrainingState& state) {
+std::vector<TrainedModel> models_of(const TrainingState& state) {
   FSDP_CHECK(state.model != nullptr, "expected a model in TrainingState::model, found none");
+  std::vector<TrainedModel> result{{"", state.model, state.optimizers}};
+  for (const TrainedModel& further : state.further) {
+    const std::string& name = further.name;
+    FSDP_CHECK(further.model != nullptr, "expected a model in TrainingState::further, '", name,
+               "', found none");
+    const bool is_taken = name == "model" || name == "state_dict" ||
+                          name.starts_with("optimizer") || state.extra.find(name) != nullptr ||
+                          std::any_of(result.begin(), result.end(), [&](const TrainedModel& other) {
+                            return other.name == name;
+                          });
+    FSDP_CHECK(!name.empty() && name.find('.') == std::string::npos && !is_taken,
+               "TrainingState::further: '", name, "' ",
+               is_taken ? "is taken: give the model another name"
+                        : "cannot be a name: expected one without dots");
+    result.push_back(further);
+  }
+  return result;
+}
+
+TrainingParts training_parts(const TrainingState& state) {
   ShardedOptimStateDictConfig in_place;
   in_place.offload_to_cpu = false;
-  const StateDictTypeScope scope(*state.model, StateDictType::kSharded, ShardedStateDictConfig{},
-                                 in_place);
   TrainingParts result;
-  result.parts.set("model", state.model->state_dict());
-  for (std::size_t i = 0; i < state.optimizers.size(); ++i) {
-    result.parts.set("optimizer_" + std::to_string(i),
-                     optim_state_dict(*state.model, *state.optimizers[i]));
+  for (const TrainedModel& trained : models_of(state)) {
+    const StateDictTypeScope scope(*trained.model, StateDictType::kSharded,
+                                   ShardedStateDictConfig{}, in_place);
+    StateDict parts;
+    parts.set("model", trained.model->state_dict());
+    for (std::size_t i = 0; i < trained.optimizers.size(); ++i) {
+      parts.set("optimizer_" + std::to_string(i),
+                optim_state_dict(*trained.model, *trained.optimizers[i]));
+    }
+    if (trained.name.empty())
+      result.parts = std::move(parts);
+    else
+      result.parts.set(trained.name, std::move(parts));
   }
   result.meta = meta_of(state);
   return result;

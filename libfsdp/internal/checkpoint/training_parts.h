@@ -37,6 +37,10 @@ class ParameterPlaces {
   std::unordered_map<std::string, std::size_t> places_;
 };
 
+// Returns the models: first that of TrainingState::model, without a name.
+// Throws: c10::Error if one is null, or a name cannot be one.
+std::vector<TrainedModel> models_of(const TrainingState& state);
+
 // Returns the ranks of all copies of the model.
 // Throws: c10::Error if there is no model.
 std::shared_ptr<ProcessGroup> group_of(const TrainingState& state);

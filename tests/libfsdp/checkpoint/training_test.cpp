@@ -290,6 +290,89 @@ TEST_F(Training, folders_above_are_made_and_a_lost_meta_file_is_said) {
   });
 }
 
+TEST_F(Training, several_models_come_back_each_with_its_optimizers) {
+  // The discriminator has another shape, so that neither can be taken for the other.
+  struct Both {
+    explicit Both(const Group& group, std::uint64_t seed = 1)
+        : generator(group, {}, seed),
+          sharded(critic, of(group, *critic)),
+          optimizer(sharded.parameters(), torch::optim::AdamOptions(0.1)) {
+      generator.state.further = {{"critic", &sharded, {&optimizer}}};
+      if (seed == 1) return;
+      const torch::NoGradGuard no_grad;
+      for (auto& shard : sharded.parameters()) shard.fill_(static_cast<double>(seed));
+    }
+    static FsdpOptions of(const Group& group, torch::nn::Module& module) {
+      fill_parameters(module);
+      FsdpOptions options;
+      options.process_group = group;
+      options.device_id = test::device_id_of_rank(group->rank());
+      return options;
+    }
+    void step(std::uint64_t number) {
+      generator.step(number);
+      sharded.forward(random_values({4, 7}, number)).pow(2).sum().backward();
+      optimizer.step();
+      optimizer.zero_grad();
+    }
+    StateDict whole() {
+      const StateDictTypeScope scope(sharded, StateDictType::kFull);
+      StateDict result = generator.whole();
+      result.set("critic", sharded.state_dict());
+      result.set("its optimizer", optim_state_dict(sharded, optimizer));
+      return result;
+    }
+    Trained generator;
+    torch::nn::Linear critic{7, 3};
+    FullyShardedDataParallel<torch::nn::Linear> sharded;
+    torch::optim::Adam optimizer;
+  };
+  StateDict expected;
+  spawn_ranks(3, [&](const Group& group) {
+    Both run(group);
+    for (std::uint64_t i = 0; i < 2; ++i) run.step(i);
+    run.generator.state.extra["step"] = 3;
+    save(folder(), run.generator.state);
+    save_file(file(), run.generator.state);
+    const StateDict then = run.whole();
+    if (group->rank() == 0) expected = then;
+  });
+  for (const int ranks : {1, 2}) {
+    for (const auto& path : {folder(), file()}) {
+      SCOPED_TRACE(path.filename().string() + " at " + std::to_string(ranks) + " ranks");
+      spawn_ranks(ranks, [&](const Group& group) {
+        Both run(group, 2);
+        run.step(9);
+        const LoadReport report = load(path, run.generator.state);
+        EXPECT_TRUE(report.same_keys() && report.cast.empty());
+        expect_same(expected, run.whole(), "");
+        EXPECT_EQ(*run.generator.state.extra.at("step").as_int(), 3);
+        EXPECT_EQ(run.generator.state.extra.find("critic"), nullptr);
+        // One of the models alone, from a file of both.
+        Trained alone(group, {}, 3);
+        TrainingLoadOptions lenient;
+        lenient.strict = false;
+        const LoadReport partly = load(path, alone.state, lenient);
+        expect_same(expected.at("model"), alone.whole().at("model"), "alone");
+        EXPECT_FALSE(partly.unexpected.empty());
+      });
+    }
+  }
+  spawn_ranks(1, [&](const Group& group) {
+    Both run(group);
+    TrainingState& state = run.generator.state;
+    for (const char* name : {"", "a.b", "model", "optimizer_0", "step"}) {
+      state.extra["step"] = 3;
+      state.further.front().name = name;
+      EXPECT_THAT(error_of([&] { save(folder(), state); }), HasSubstr("TrainingState::further: '"))
+          << name;
+    }
+    state.further.front().name = "other";
+    EXPECT_THAT(error_of([&] { load(folder(), state); }),
+                HasSubstr("other: expected one model in it, found 0"));
+  });
+}
+
 TEST_F(Training, is_saved_while_it_goes_on) {
   StateDict expected;
   spawn_ranks(2, [&](const Group& group) {
