@@ -196,12 +196,7 @@ std::optional<std::string> ShardedModule::local_name(const std::string& name) co
   std::string path;
   for (const EngineLife* life = life_.get(); life->outer; life = life->outer.get())
     path = path.empty() ? life->name_in_outer : life->name_in_outer + "." + path;
-  if (path.empty()) return name;
-  if (name == path) return std::string();
-  if (name.size() <= path.size() || name[path.size()] != '.' ||
-      name.compare(0, path.size(), path) != 0)
-    return std::nullopt;
-  return name.substr(path.size() + 1);
+  return name_in(path, name);
 }
 
 std::vector<Unit*> ShardedModule::units() const {

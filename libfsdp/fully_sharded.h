@@ -294,20 +294,18 @@ class ShardedModule {
 
 std::ostream& operator<<(std::ostream& out, const ShardedModule& module);
 
-// While it lives, gradients are accumulated without being reduced; then the old setting returns.
+// While it lives, gradients are accumulated without being reduced; then each unit's old setting
+// returns.
 class NoSync {
  public:
-  explicit NoSync(ShardedModule& module)
-      : module_(module), before_(module.requires_gradient_sync()) {
-    module_.set_requires_gradient_sync(false);
-  }
-  ~NoSync() { module_.set_requires_gradient_sync(before_); }
+  explicit NoSync(ShardedModule& module);
+  ~NoSync();
   NoSync(const NoSync&) = delete;
   NoSync& operator=(const NoSync&) = delete;
 
  private:
-  ShardedModule& module_;
-  const bool before_;
+  const std::weak_ptr<internal::EngineLife> life_;
+  std::unordered_map<internal::Unit*, bool> before_;
 };
 
 // `M`: a module holder (TORCH_MODULE) or a module's type.

@@ -58,6 +58,20 @@ void ShardedModule::reshard() {
   engine().reshard_now(*units().front());
 }
 
+NoSync::NoSync(ShardedModule& module) : life_(module.engine().life()) {
+  module.engine().change(module.units(), [&](Unit& unit) {
+    before_.emplace(&unit, unit.syncs_gradients);
+    unit.syncs_gradients = false;
+  });
+}
+
+NoSync::~NoSync() {
+  const auto life = life_.lock();
+  if (!life || life->engine == nullptr) return;
+  for (const auto& [unit, syncs] : before_)
+    life->engine->change({unit}, [&, syncs = syncs](Unit& one) { one.syncs_gradients = syncs; });
+}
+
 void ShardedModule::set_requires_gradient_sync(bool sync, bool recurse) {
   engine().change(chosen(*this, recurse), [&](Unit& unit) { unit.syncs_gradients = sync; });
 }
@@ -106,20 +120,17 @@ std::shared_ptr<ShardedModule> ShardedModule::part(const torch::nn::Module& inne
                                   [&](const Unit* unit) { return unit->module == &inner; });
   FSDP_CHECK(found != all.end(), "the module is not a unit of the sharded module");
   const std::string name = name_of(**found);
-  if (name.empty()) {
-    FSDP_CHECK(false, "part() of the module itself: it has this handle");
-  }
-  const std::string prefix = name + ".";
+  FSDP_CHECK(!name.empty(), "part() of the module itself, which has this handle");
   std::shared_ptr<ShardedModule> result(new ShardedModule);
   result->wrapped_ = std::make_shared<WrappedModule>();
   result->wrapped_->module = module()->named_modules()[name];
   for (const NamedTensor& ignored : unmanaged()) {
-    if (ignored.first.compare(0, prefix.size(), prefix) == 0)
-      result->wrapped_->unmanaged.emplace_back(ignored.first.substr(prefix.size()), ignored.second);
+    if (const auto own = name_in(name, ignored.first))
+      result->wrapped_->unmanaged.emplace_back(*own, ignored.second);
   }
   for (const auto& [buffer, dtype] : buffer_dtypes()) {
-    if (buffer.compare(0, prefix.size(), prefix) == 0)
-      result->wrapped_->buffer_dtypes.emplace(buffer.substr(prefix.size()), dtype);
+    if (const auto own = name_in(name, buffer))
+      result->wrapped_->buffer_dtypes.emplace(*own, dtype);
   }
   result->life_ = std::make_shared<EngineLife>();
   result->life_->outer = life_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Programs as people write them at first, none of which compiles.  check_mistakes.py compares what
 // the compiler says with the comments.
-#include "libfsdp/fully_shard.h"
+#include "libfsdp/fsdp.h"
 
 struct NetImpl : torch::nn::Module {
   at::Tensor forward(const at::Tensor& x) { return x; }

@@ -5,8 +5,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include "libfsdp/fully_shard.h"
-#include "libfsdp/gathered.h"
+#include "libfsdp/fsdp.h"
 #include "tests/libfsdp/train_loop.h"
 
 namespace fsdp {
@@ -301,6 +300,13 @@ TEST(UnitControls, a_part_of_a_wrapped_module_has_its_own_state) {
     gpt_loss(sharded, group->rank(), 0).backward();
     EXPECT_FALSE(sharded.engine().units()[1]->parameters.front()->kept.defined());
     EXPECT_TRUE(sharded.engine().units()[2]->parameters.front()->kept.defined());
+    {
+      // A setting of one unit outlives the scope around it.
+      const NoSync quiet(sharded);
+      EXPECT_FALSE(sharded.requires_gradient_sync());
+    }
+    EXPECT_TRUE(sharded.requires_gradient_sync());
+    EXPECT_FALSE(block->requires_gradient_sync());
     EXPECT_THAT(error_of([&] { sharded.part(*module->head); }), HasSubstr("is not a unit"));
   });
 }

@@ -234,7 +234,11 @@ at::Tensor Gather::from_pieces(const Blocks& blocks, const Unit& unit) const {
 // The same from the blocks of a device; `unit` is the last one of a single rank.
 at::Tensor Gather::copied_out(const Unit& unit) {
   const std::int64_t world_size = group_->size();
-  if (world_size == 1 || of_pieces_) return std::move(blocks_);
+  if (world_size == 1) return std::move(blocks_);
+  if (of_pieces_) {
+    check_trailers(unit, blocks_);
+    return std::move(blocks_);
+  }
   at::Tensor full =
       context_.buffers->take(unit.gather_bytes * world_size, Use::kParameters, Lane::kUnshard);
   // One operator for all parameters, in the widest elements that all parts have: CUDA has one
@@ -265,9 +269,13 @@ at::Tensor Gather::copied_out(const Unit& unit) {
                                     .view({world_size, block_bytes_ / item})
                                     .narrow(1, unit.gather_position / item, position),
                                 sizes, 1);
-  context_.checks->check_later(
-      unit, full.narrow(0, full.numel() - world_size * kTrailerBytes, world_size * kTrailerBytes));
+  check_trailers(unit, full);
   return full;
+}
+
+void Gather::check_trailers(const Unit& unit, const at::Tensor& full) {
+  const std::int64_t bytes = unit.sharding->world_size() * kTrailerBytes;
+  context_.checks->check_later(unit, full.narrow(0, full.numel() - bytes, bytes));
 }
 
 void Gather::leave(Unit& unit) {

@@ -56,6 +56,7 @@ class Gather : public std::enable_shared_from_this<Gather> {
   void wait();
   at::Tensor copied(const Blocks& blocks, const Unit& unit) const;
   at::Tensor copied_out(const Unit& unit);
+  void check_trailers(const Unit& unit, const at::Tensor& full);
   at::Tensor from_pieces(const Blocks& blocks, const Unit& unit) const;
   void leave(Unit& unit);
   void fail() noexcept;

@@ -94,22 +94,14 @@ void add_inner(Units& units, UnitOfModule& of_module, InnerUnits& inner) {
   const auto renamed = [&](const std::string& name) {
     return name.empty() ? inner.path : inner.path + "." + name;
   };
-  const auto modules = inner.wrapped->module->named_modules("", /*include_self=*/false);
   for (auto& unit : inner.units) {
-    of_module.emplace(unit->name.empty() ? inner.wrapped->module.get() : modules[unit->name].get(),
-                      unit.get());
+    of_module.emplace(unit->module, unit.get());
     unit->name = renamed(unit->name);
     for (const auto& parameter : unit->parameters) {
       for (std::string& name : parameter->names) name = renamed(name);
     }
     units.push_back(std::move(unit));
   }
-}
-
-// Returns whether `path` is that of the module, or of something in it.
-bool is_below(const std::string& path, const std::string& module) {
-  return path == module || (path.size() > module.size() && path[module.size()] == '.' &&
-                            path.compare(0, module.size(), module) == 0);
 }
 
 // Sorts units as their modules follow each other in the tree.
@@ -248,7 +240,7 @@ std::vector<std::unique_ptr<Unit>> units_of(const torch::nn::Module& module,
     }
     check_parameter(name, tensor);
     for (const InnerUnits& below : inner) {
-      FSDP_CHECK(!is_below(name, below.path), "parameter '", name, "' was registered in '",
+      FSDP_CHECK(!name_in(below.path, name), "parameter '", name, "' was registered in '",
                  below.path, "' after that module was sharded: register it before");
     }
     auto parameter = std::make_unique<Parameter>();

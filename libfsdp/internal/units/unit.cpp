@@ -151,6 +151,14 @@ Trailer& trailer_of(Unit& unit) noexcept {
   return *reinterpret_cast<Trailer*>(end - kTrailerBytes);
 }
 
+std::optional<std::string> name_in(const std::string& path, const std::string& name) {
+  if (path.empty()) return name;
+  if (name == path) return std::string();
+  if (name.size() <= path.size() || name[path.size()] != '.' || !name.starts_with(path))
+    return std::nullopt;
+  return name.substr(path.size() + 1);
+}
+
 bool related(const Unit& a, const Unit& b) noexcept {
   for (const Unit* unit = &a; unit != nullptr; unit = unit->parent) {
     if (unit == &b) return true;

@@ -198,6 +198,9 @@ struct Unit {
 // `unit_name`: the unit's in the module that is asked for it.
 std::string flat_name(const std::string& unit_name, const Unit& unit, const FlatGroup& group);
 
+// Returns the name that something has inside the module at `path`; nothing if it is not in it.
+std::optional<std::string> name_in(const std::string& path, const std::string& name);
+
 // Returns whether they are the same unit, or one is inside the other.
 bool related(const Unit& a, const Unit& b) noexcept;
 
