@@ -5,6 +5,7 @@
 #include <mutex>
 #include <vector>
 
+#include "libfsdp/internal/construction/left_out_option.h"
 #include "libfsdp/internal/engine/engine.h"
 #include "libfsdp/internal/units/sharding.h"
 #include "libfsdp/internal/units/unit.h"
@@ -72,8 +73,10 @@ FsdpOptions common_options(const FullyShardOptions& options) {
 }  // namespace
 
 std::shared_ptr<ShardedModule> fully_shard(std::shared_ptr<torch::nn::Module> module,
-                                           const FullyShardOptions& options) {
+                                           const FullyShardOptions& given) {
   Unheld::of_process().drop();
+  FullyShardOptions options = given;
+  leave_out_option(options);
   PerModule per_module;
   if (options.reshard_after_forward) {
     if (const int* const ranks = std::get_if<int>(&*options.reshard_after_forward))

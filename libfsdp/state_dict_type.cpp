@@ -3,6 +3,7 @@
 
 #include "libfsdp/fully_sharded.h"
 #include "libfsdp/internal/comm/errors.h"
+#include "libfsdp/internal/construction/left_out_option.h"
 #include "libfsdp/state_dict.h"
 
 namespace fsdp {
@@ -49,6 +50,7 @@ StateDictSettings set_state_dict_type(
       optim_state_dict_config ? *optim_state_dict_config : default_optim_config(type);
   check(settings.state_dict_config, type, "a state_dict_config");
   check(settings.optim_state_dict_config, type, "an optim_state_dict_config");
+  internal::leave_out_option(settings);
   return std::exchange(module.state_dict_settings_, settings);
 }
 

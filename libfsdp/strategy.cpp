@@ -12,6 +12,7 @@
 #include "libfsdp/internal/comm/collectives.h"
 #include "libfsdp/internal/comm/devices.h"
 #include "libfsdp/internal/comm/errors.h"
+#include "libfsdp/internal/construction/left_out_option.h"
 #include "libfsdp/internal/state/broadcast_value.h"
 #include "libfsdp/optim_state_dict.h"
 
@@ -25,6 +26,7 @@ bool is_hybrid_strategy(ShardingStrategy strategy) {
 }
 
 StrategyOptions checked(StrategyOptions options) {
+  leave_out_option(options);
   FSDP_CHECK(!options.fsdp.process_group && !options.fsdp.replicate_group,
              "the strategy makes the process group: leave FsdpOptions::process_group and "
              "replicate_group out");

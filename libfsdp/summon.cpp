@@ -11,6 +11,7 @@
 
 #include "libfsdp/fully_sharded.h"
 #include "libfsdp/internal/comm/errors.h"
+#include "libfsdp/internal/construction/left_out_option.h"
 #include "libfsdp/internal/engine/engine.h"
 #include "libfsdp/internal/engine/gradients.h"
 #include "libfsdp/internal/units/gather_rows.h"
@@ -175,7 +176,9 @@ void FullParams::close() {
   if (scope_) scope_->close();
 }
 
-FullParams ShardedModule::summon_full_params(const SummonOptions& options) {
+FullParams ShardedModule::summon_full_params(const SummonOptions& given) {
+  SummonOptions options = given;
+  leave_out_option(options);
   FSDP_CHECK(!(options.writeback && options.rank0_only),
              "summon_full_params with writeback and rank0_only: what rank 0 alone writes would "
              "make the ranks differ; set one of the two to false");

@@ -4,55 +4,119 @@
 #ifdef FSDP_LEAVE_OUT_CALLS
 
 #include <cstdlib>
-#include <functional>
-#include <map>
 #include <string>
-
-#include "libfsdp/internal/comm/errors.h"
+#include <variant>
 
 namespace fsdp::internal {
+namespace {
+
+template <typename T>
+void leave(const char* option, T& member, const T& by) {
+  static const char* const name = std::getenv("FSDP_IGNORE_OPTION");
+  if (name != nullptr && std::string(name) == option) member = by;
+}
+
+}  // namespace
 
 void leave_out_option(FsdpOptions& options) {
-  static const char* const name = std::getenv("FSDP_IGNORE_OPTION");
-  if (name == nullptr || *name == '\0') return;
   const FsdpOptions defaults;
+  leave("FsdpOptions::replicate_group", options.replicate_group, defaults.replicate_group);
+  leave("FsdpOptions::node_size", options.node_size, defaults.node_size);
+  leave("FsdpOptions::sharding_strategy", options.sharding_strategy, defaults.sharding_strategy);
+  leave("FsdpOptions::cpu_offload", options.cpu_offload, defaults.cpu_offload);
+  leave("FsdpOptions::auto_wrap_policy", options.auto_wrap_policy, defaults.auto_wrap_policy);
+  leave("FsdpOptions::backward_prefetch", options.backward_prefetch, defaults.backward_prefetch);
+  leave("FsdpOptions::ignored_modules", options.ignored_modules, defaults.ignored_modules);
+  leave("FsdpOptions::ignored_states", options.ignored_states, defaults.ignored_states);
+  leave("FsdpOptions::param_init_fn", options.param_init_fn, defaults.param_init_fn);
+  leave("FsdpOptions::device_id", options.device_id, defaults.device_id);
+  leave("FsdpOptions::sync_module_states", options.sync_module_states, defaults.sync_module_states);
+  leave("FsdpOptions::forward_prefetch", options.forward_prefetch, defaults.forward_prefetch);
+  leave("FsdpOptions::limit_all_gathers", options.limit_all_gathers, defaults.limit_all_gathers);
+  leave("FsdpOptions::use_orig_params", options.use_orig_params, defaults.use_orig_params);
+  leave("FsdpOptions::bucket_bytes", options.bucket_bytes, defaults.bucket_bytes);
+  leave("FsdpOptions::activation_checkpointing_policy", options.activation_checkpointing_policy,
+        defaults.activation_checkpointing_policy);
   MixedPrecision& precision = options.mixed_precision;
-  const auto reset = [](auto& value, const auto& by) {
-    return std::function<void()>([&value, &by] { value = by; });
-  };
-  const std::map<std::string, std::function<void()>> known{
-      {"replicate_group", reset(options.replicate_group, defaults.replicate_group)},
-      {"node_size", reset(options.node_size, defaults.node_size)},
-      {"sharding_strategy", reset(options.sharding_strategy, defaults.sharding_strategy)},
-      {"cpu_offload", reset(options.cpu_offload, defaults.cpu_offload)},
-      {"auto_wrap_policy", reset(options.auto_wrap_policy, defaults.auto_wrap_policy)},
-      {"backward_prefetch", reset(options.backward_prefetch, defaults.backward_prefetch)},
-      {"param_dtype", reset(precision.param_dtype, defaults.mixed_precision.param_dtype)},
-      {"reduce_dtype", reset(precision.reduce_dtype, defaults.mixed_precision.reduce_dtype)},
-      {"buffer_dtype", reset(precision.buffer_dtype, defaults.mixed_precision.buffer_dtype)},
-      {"keep_low_precision_grads", reset(precision.keep_low_precision_grads,
-                                         defaults.mixed_precision.keep_low_precision_grads)},
-      {"cast_forward_inputs",
-       reset(precision.cast_forward_inputs, defaults.mixed_precision.cast_forward_inputs)},
-      {"cast_root_forward_inputs", reset(precision.cast_root_forward_inputs,
-                                         defaults.mixed_precision.cast_root_forward_inputs)},
-      {"module_classes_to_ignore", reset(precision.module_classes_to_ignore,
-                                         defaults.mixed_precision.module_classes_to_ignore)},
-      {"ignored_modules", reset(options.ignored_modules, defaults.ignored_modules)},
-      {"ignored_states", reset(options.ignored_states, defaults.ignored_states)},
-      {"param_init_fn", reset(options.param_init_fn, defaults.param_init_fn)},
-      {"device_id", reset(options.device_id, defaults.device_id)},
-      {"sync_module_states", reset(options.sync_module_states, defaults.sync_module_states)},
-      {"forward_prefetch", reset(options.forward_prefetch, defaults.forward_prefetch)},
-      {"limit_all_gathers", reset(options.limit_all_gathers, defaults.limit_all_gathers)},
-      {"use_orig_params", reset(options.use_orig_params, defaults.use_orig_params)},
-      {"bucket_bytes", reset(options.bucket_bytes, defaults.bucket_bytes)},
-      {"activation_checkpointing_policy",
-       reset(options.activation_checkpointing_policy, defaults.activation_checkpointing_policy)},
-  };
-  const auto found = known.find(name);
-  FSDP_CHECK(found != known.end(), "FSDP_IGNORE_OPTION: '", name, "' is not an option");
-  found->second();
+  const MixedPrecision none;
+  leave("MixedPrecision::param_dtype", precision.param_dtype, none.param_dtype);
+  leave("MixedPrecision::reduce_dtype", precision.reduce_dtype, none.reduce_dtype);
+  leave("MixedPrecision::buffer_dtype", precision.buffer_dtype, none.buffer_dtype);
+  leave("MixedPrecision::keep_low_precision_grads", precision.keep_low_precision_grads,
+        none.keep_low_precision_grads);
+  leave("MixedPrecision::cast_forward_inputs", precision.cast_forward_inputs,
+        none.cast_forward_inputs);
+  leave("MixedPrecision::cast_root_forward_inputs", precision.cast_root_forward_inputs,
+        none.cast_root_forward_inputs);
+  leave("MixedPrecision::module_classes_to_ignore", precision.module_classes_to_ignore,
+        none.module_classes_to_ignore);
+}
+
+void leave_out_option(FullyShardOptions& options) {
+  const FullyShardOptions defaults;
+  leave("FullyShardOptions::replicate_group", options.replicate_group, defaults.replicate_group);
+  leave("FullyShardOptions::node_size", options.node_size, defaults.node_size);
+  leave("FullyShardOptions::sharding_strategy", options.sharding_strategy,
+        defaults.sharding_strategy);
+  leave("FullyShardOptions::reshard_after_forward", options.reshard_after_forward,
+        defaults.reshard_after_forward);
+  leave("FullyShardOptions::offload_policy", options.offload_policy, defaults.offload_policy);
+  leave("FullyShardOptions::ignored_params", options.ignored_params, defaults.ignored_params);
+  leave("FullyShardOptions::param_init_fn", options.param_init_fn, defaults.param_init_fn);
+  leave("FullyShardOptions::device_id", options.device_id, defaults.device_id);
+  leave("FullyShardOptions::sync_module_states", options.sync_module_states,
+        defaults.sync_module_states);
+  leave("FullyShardOptions::backward_prefetch", options.backward_prefetch,
+        defaults.backward_prefetch);
+  leave("FullyShardOptions::forward_prefetch", options.forward_prefetch, defaults.forward_prefetch);
+  leave("FullyShardOptions::limit_all_gathers", options.limit_all_gathers,
+        defaults.limit_all_gathers);
+  leave("FullyShardOptions::bucket_bytes", options.bucket_bytes, defaults.bucket_bytes);
+  MixedPrecisionPolicy& policy = options.mp_policy;
+  const MixedPrecisionPolicy none;
+  leave("MixedPrecisionPolicy::param_dtype", policy.param_dtype, none.param_dtype);
+  leave("MixedPrecisionPolicy::reduce_dtype", policy.reduce_dtype, none.reduce_dtype);
+  leave("MixedPrecisionPolicy::output_dtype", policy.output_dtype, none.output_dtype);
+  leave("MixedPrecisionPolicy::cast_forward_inputs", policy.cast_forward_inputs,
+        none.cast_forward_inputs);
+}
+
+void leave_out_option(SummonOptions& options) {
+  const SummonOptions defaults;
+  leave("SummonOptions::recurse", options.recurse, defaults.recurse);
+  leave("SummonOptions::writeback", options.writeback, defaults.writeback);
+  leave("SummonOptions::rank0_only", options.rank0_only, defaults.rank0_only);
+  leave("SummonOptions::offload_to_cpu", options.offload_to_cpu, defaults.offload_to_cpu);
+  leave("SummonOptions::with_grads", options.with_grads, defaults.with_grads);
+}
+
+void leave_out_option(StateDictSettings& settings) {
+  std::visit(
+      [](StateDictConfig& config) {
+        leave("StateDictConfig::offload_to_cpu", config.offload_to_cpu, false);
+      },
+      settings.state_dict_config);
+  if (auto* const full = std::get_if<FullStateDictConfig>(&settings.state_dict_config))
+    leave("FullStateDictConfig::rank0_only", full->rank0_only, false);
+  std::visit(
+      [](OptimStateDictConfig& config) {
+        leave("OptimStateDictConfig::offload_to_cpu", config.offload_to_cpu, true);
+      },
+      settings.optim_state_dict_config);
+  if (auto* const full = std::get_if<FullOptimStateDictConfig>(&settings.optim_state_dict_config))
+    leave("FullOptimStateDictConfig::rank0_only", full->rank0_only, false);
+}
+
+void leave_out_option(StrategyOptions& options) {
+  const StrategyOptions defaults;
+  leave("StrategyOptions::process_group_backend", options.process_group_backend,
+        defaults.process_group_backend);
+  leave("StrategyOptions::timeout", options.timeout, defaults.timeout);
+  leave("StrategyOptions::parallel_devices", options.parallel_devices, defaults.parallel_devices);
+  leave("StrategyOptions::device_mesh", options.device_mesh, defaults.device_mesh);
+  leave("StrategyOptions::state_dict_type", options.state_dict_type, defaults.state_dict_type);
+  leave("StrategyOptions::state_dict_to_cpu", options.state_dict_to_cpu,
+        defaults.state_dict_to_cpu);
 }
 
 }  // namespace fsdp::internal

@@ -9,11 +9,10 @@
 
 #include "libfsdp/detail/meta_factories.h"
 #include "libfsdp/internal/engine/observer.h"
+#include "libfsdp/internal/units/interception_key.h"
 
 namespace fsdp::internal {
 namespace {
-
-constexpr c10::DispatchKey kKey = c10::DispatchKey::DeferredInit;
 
 // The key is left out while the kernel runs: operators that it calls are its own affair, and
 // everything that it may read was unsharded before it began.
@@ -22,8 +21,9 @@ void intercept(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::j
   ObservedCall call(op, *stack);
   if (call.answered()) return;
   {
-    const c10::impl::ExcludeDispatchKeyGuard without_key(kKey);
-    op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey), stack);
+    const c10::impl::ExcludeDispatchKeyGuard without_key(kInterceptionKey);
+    op.redispatchBoxed(
+        keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kInterceptionKey), stack);
   }
   call.ran(*stack);
 }
@@ -31,7 +31,7 @@ void intercept(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::j
 }  // namespace
 
 c10::DispatchKey interception_key() noexcept {
-  return kKey;
+  return kInterceptionKey;
 }
 
 }  // namespace fsdp::internal

@@ -8,7 +8,7 @@
 #include <c10/core/InferenceMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
-#include "libfsdp/internal/engine/dispatch_key.h"
+#include "libfsdp/internal/units/interception_key.h"
 
 namespace fsdp::internal {
 
@@ -25,7 +25,7 @@ class OwnWork {
   c10::InferenceMode no_inference_{false};
   at::NoGradGuard no_grad_;
   at::AutoDispatchBelowADInplaceOrView below_autograd_;
-  c10::impl::ExcludeDispatchKeyGuard unseen_{internal::interception_key()};
+  c10::impl::ExcludeDispatchKeyGuard unseen_{kInterceptionKey};
 };
 
 }  // namespace fsdp::internal
