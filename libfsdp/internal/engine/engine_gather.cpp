@@ -187,7 +187,6 @@ void Engine::prefetch_after(const Unit& unit, Phase phase) {
 
 void Engine::unshard(Unit& unit) {
   const std::lock_guard lock(mutex_);
-  streams_.follow_caller();
   const bool backward = torch::autograd::get_current_graph_task_id() != -1;
   FSDP_CHECK(!summoned_, "unshard() inside summon_full_params: end its scope first");
   if (!backward && !in_forward_) {
@@ -223,7 +222,6 @@ void Engine::finish_gather(Unit& unit) {
 
 void Engine::reshard_now(Unit& unit) {
   const std::lock_guard lock(mutex_);
-  streams_.follow_caller();
   FSDP_CHECK(kernels_ == 0 && strangers_ == 0, "reshard() of unit '", unit.name,
              "' while an operator uses parameters");
   if (unit.parent == nullptr && bracket_ == Bracket::kNone && in_forward_ &&
@@ -265,8 +263,6 @@ void Engine::reshard(Unit& unit, bool keeps_piece) {
 at::Tensor Engine::piece_of(const Unit& unit) {
   const ProcessGroup& ranks = *unit.sharding->kept_over;
   const OwnWork own;
-  // Forward may have written it.
-  streams_.order(Lane::kCompute, Lane::kUnshard);
   const auto lane = streams_.enter(Lane::kUnshard);
   const std::int64_t bytes = unit.full.numel() / ranks.size();
   at::Tensor piece = buffers_.take(bytes, Use::kParameters, Lane::kUnshard);

@@ -7,6 +7,8 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "libfsdp/comm_hooks.h"
+#include "libfsdp/fully_shard.h"
+#include "libfsdp/internal/units/own_work.h"
 #include "tests/libfsdp/sim/scene.h"
 #include "tests/libfsdp/sim/stack.h"
 #include "tests/support/test_device.h"
@@ -254,6 +256,26 @@ TEST(SimCallerStreams, shards_are_written_in_another_stream_after_a_backward_tha
       }
       sim::order(side, main);
     }
+  });
+}
+
+// A kernel of the user's own reads the memory: the engine does not see it.
+TEST(SimCallerStreams, what_is_unsharded_is_there_for_the_stream_that_waits_for_it) {
+  run(Scene(), [](const Group& group, const FsdpOptions& given) {
+    Gpt module(2, false);
+    fill_parameters(*module);
+    FullyShardOptions options;
+    options.process_group = group;
+    options.device_id = given.device_id;
+    const auto block = fully_shard(module->blocks->ptr(1), options);
+    const auto sharded = fully_shard(module, options);
+    const c10::Stream side = sim::new_stream(group->rank(), "side");
+    sim::synchronize(group->rank());
+    UnshardHandle handle = block->unshard(/*async=*/true);
+    const c10::StreamGuard entered(side);
+    handle.wait();
+    const internal::OwnWork unseen;
+    const Tensor copy = module->blocks->ptr<BlockImpl>(1)->up->weight.detach().clone();
   });
 }
 
