@@ -193,9 +193,14 @@ bool ShardedModule::is_taken_in() const noexcept {
 }
 
 std::optional<std::string> ShardedModule::local_name(const std::string& name) const {
-  std::string path;
+  std::vector<const std::string*> parts;  // the innermost first
   for (const EngineLife* life = life_.get(); life->outer; life = life->outer.get())
-    path = path.empty() ? life->name_in_outer : life->name_in_outer + "." + path;
+    parts.push_back(&life->name_in_outer);
+  std::string path;
+  for (auto part = parts.rbegin(); part != parts.rend(); ++part) {
+    if (!path.empty()) path += '.';
+    path += **part;
+  }
   return name_in(path, name);
 }
 
@@ -309,7 +314,7 @@ bool ShardedModule::is_training() const noexcept {
   return module()->is_training();
 }
 
-void ShardedModule::register_comm_hook(CommHook hook) {
+void ShardedModule::register_comm_hook(const CommHook& hook) {
   FSDP_CHECK(hook, "the communication hook is empty");
   engine().set_comm_hook(units(), hook);
 }

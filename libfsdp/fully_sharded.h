@@ -174,7 +174,7 @@ class ShardedModule {
   // hook, which divides itself.
   void set_gradient_divide_factor(double factor, bool recurse = true);
   // Called with this rank's part of each unit's reduced gradients before the shards get them.
-  void set_all_reduce_hook(ReducedHook hook, bool recurse = true);
+  void set_all_reduce_hook(const ReducedHook& hook, bool recurse = true);
 
   // Returns the handle of a module inside this one that is a unit: its state, parameters and
   // controls alone.  Valid as long as the outermost one. Throws: c10::Error if it is none.
@@ -225,7 +225,7 @@ class ShardedModule {
 
   // Replaces the reduction of gradients of all units.
   // Throws: c10::Error if one is registered already, for a hybrid strategy, or after a forward.
-  void register_comm_hook(CommHook hook);
+  void register_comm_hook(const CommHook& hook);
 
   // Returns the names of the units, "" for the root, parents before children.
   std::vector<std::string> unit_names() const;
@@ -323,7 +323,7 @@ class FullyShardedDataParallel : public ShardedModule {
   template <typename Other>
   requires(!std::is_convertible_v<Other&&, std::shared_ptr<Impl>> &&
            !std::is_base_of_v<torch::nn::ModuleHolder<Impl>, std::remove_cvref_t<Other>>)
-      FullyShardedDataParallel(Other&& module, FsdpOptions options)
+      FullyShardedDataParallel(Other&& /*module*/, FsdpOptions options)
       : FullyShardedDataParallel(std::shared_ptr<Impl>(), std::move(options)) {
     static_assert(!std::is_base_of_v<torch::nn::Module, std::remove_cvref_t<Other>>,
                   "FullyShardedDataParallel keeps the module: give its holder or a std::shared_ptr "

@@ -109,7 +109,7 @@ void ShardedModule::set_gradient_divide_factor(double factor, bool recurse) {
   engine().change(chosen(*this, recurse), [&](Unit& unit) { unit.divide_factor = factor; });
 }
 
-void ShardedModule::set_all_reduce_hook(ReducedHook hook, bool recurse) {
+void ShardedModule::set_all_reduce_hook(const ReducedHook& hook, bool recurse) {
   FSDP_CHECK(hook, "the hook for reduced gradients is empty");
   engine().change(chosen(*this, recurse), [&](Unit& unit) { unit.reduced_hook = hook; });
 }

@@ -284,7 +284,7 @@ void Reduction::keep_partial(const at::Tensor& rows) {
 }
 
 void Reduction::add_partial(const at::Tensor& rows) {
-  for_each_part(rows, [](Unit&, FlatGroup& group, at::Tensor part) {
+  for_each_part(rows, [](Unit&, FlatGroup& group, const at::Tensor& part) {
     if (group.partial.defined()) part.add_(group.partial);
     group.partial.reset();
   });
