@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // All that a training program needs of the library, without <torch/torch.h>, which takes a compiler
-// about as long again: include <torch/nn/modules/linear.h> and what else the program uses.
+// half as long again: include <torch/nn/modules/linear.h> and what else the program uses.
 #pragma once
 
 #include "libfsdp/activation_checkpoint.h"  // IWYU pragma: export
