@@ -148,9 +148,9 @@ struct TrainingLoadOptions : LoadOptions {
 // its name.  Optimizers are matched in order, their states by name, by id or flattened.  To load a
 // checkpoint with weights only, set `optimizers` to false.  `extra` gets everything else; values
 // without a counterpart as a StateValue are reported as unexpected.  A folder of save() that has
-// lost its meta.pt is said by a warning, and reported. Throws: as load(); if there is no model or
-// not as many optimizers; if an optimizer's state lacks a parameter that this optimizer has; if
-// there is no state for the scaler, and `strict`.
+// lost its meta.pt is said by a warning, and reported.
+// Throws: as load(); if there is no model or not as many optimizers; if an optimizer's state lacks
+// a parameter that this optimizer has; if there is no state for the scaler, and `strict`.
 LoadReport load(const std::filesystem::path& path, TrainingState& state,
                 const TrainingLoadOptions& options = {});
 

@@ -147,6 +147,7 @@ at::Tensor number_of_nonzero(const std::vector<Held>& all, const at::Tensor& lik
 at::Tensor ShardedModule::clip_grad_norm_(double max_norm, double norm_type) {
   const at::NoGradGuard no_grad;
   require_reduced(units(), "clip_grad_norm_");
+  engine().require_finished("clip_grad_norm_");
   const std::vector<Held> all = held_by_groups(*this);
   auto dtype = c10::ScalarType::Undefined;
   for (const Held& held : all) {

@@ -163,11 +163,12 @@ class ShardedModule {
   // throws.
   void set_requires_all_reduce(bool all_reduce, bool recurse = true);
   // While false, backward of any part of the outermost module returns while its last gradients are
-  // being reduced; they are there after a backward while true.
+  // being reduced; they are there after a backward while true.  Until then clip_grad_norm_ and
+  // zero_grad throw.
   void set_is_last_backward(bool last);
   // Units to gather when this one is used in forward, or backward, in this order, instead of the
-  // one that followed the last time; empty: that one. Throws: c10::Error for a module of another
-  // outermost one.
+  // one that followed the last time; empty: that one.
+  // Throws: c10::Error for a module of another outermost one.
   void set_modules_to_forward_prefetch(const std::vector<ShardedModule*>& modules);
   void set_modules_to_backward_prefetch(const std::vector<ShardedModule*>& modules);
   // Divides the sum of gradients by this instead of the number of ranks.  Not for a communication
@@ -177,7 +178,8 @@ class ShardedModule {
   void set_all_reduce_hook(const ReducedHook& hook, bool recurse = true);
 
   // Returns the handle of a module inside this one that is a unit: its state, parameters and
-  // controls alone.  Valid as long as the outermost one. Throws: c10::Error if it is none.
+  // controls alone.  Valid as long as the outermost one.
+  // Throws: c10::Error if it is none.
   std::shared_ptr<ShardedModule> part(const torch::nn::Module& inner) const;
 
   // Like torch::nn::Module's, and like that of an optimizer over parameters(): clears all

@@ -256,6 +256,9 @@ TEST(UnitControls, a_backward_that_is_not_the_last_leaves_a_reduction_in_flight)
       int missing = 0;
       for (const Tensor& shard : net.root->parameters()) missing += shard.grad().defined() ? 0 : 1;
       EXPECT_GT(missing, 0);
+      EXPECT_THAT(error_of([&] { net.root->clip_grad_norm_(1.0); }),
+                  HasSubstr("still being reduced"));
+      EXPECT_THAT(error_of([&] { net.root->zero_grad(); }), HasSubstr("still being reduced"));
       Tensor frozen = net.module->blocks->ptr<BlockImpl>(2)->up->bias;
       frozen.set_requires_grad(false);
       net.loss(group->rank(), 1).backward();

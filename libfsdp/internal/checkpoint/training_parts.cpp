@@ -33,13 +33,14 @@ std::shared_ptr<ProcessGroup> group_of(const TrainingState& state) {
 
 std::vector<TrainedModel> models_of(const TrainingState& state) {
   FSDP_CHECK(state.model != nullptr, "expected a model in TrainingState::model, found none");
+  const StateDict meta = meta_of(state);
   std::vector<TrainedModel> result{{"", state.model, state.optimizers}};
   for (const TrainedModel& further : state.further) {
     const std::string& name = further.name;
     FSDP_CHECK(further.model != nullptr, "expected a model in TrainingState::further, '", name,
                "', found none");
     const bool is_taken = name == "model" || name == "state_dict" ||
-                          name.starts_with("optimizer") || state.extra.find(name) != nullptr ||
+                          name.starts_with("optimizer") || meta.find(name) != nullptr ||
                           std::any_of(result.begin(), result.end(), [&](const TrainedModel& other) {
                             return other.name == name;
                           });

@@ -284,7 +284,15 @@ void Engine::zero_grad(const std::vector<Unit*>& units, bool set_to_none) {
     fail_backward();
   else if (failed_)
     let_gathers_read();
+  require_finished("zero_grad");
   for (Unit* unit : units) zero_gradients(*unit, set_to_none);
+}
+
+void Engine::require_finished(const char* what) const {
+  FSDP_CHECK(in_flight_.empty(), what,
+             ": the last backward left gradients that are still being reduced, because "
+             "set_is_last_backward(false) was called; run a backward after "
+             "set_is_last_backward(true) before");
 }
 
 void Engine::spoil(const std::string& why) {

@@ -139,6 +139,8 @@ class Engine {
   }
   // A backward that is not the last one leaves its last reduction in flight.
   void set_is_last_backward(bool last) noexcept { is_last_backward_ = last; }
+  // Throws: c10::Error if a backward has left one.
+  void require_finished(const char* what) const;
 
   // Starts gathering a unit that stays so until it was used, or reshard_now().
   // Throws: c10::Error inside summon_full_params; for a wrapper's unit, outside forward and

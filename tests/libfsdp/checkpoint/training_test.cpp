@@ -361,7 +361,7 @@ TEST_F(Training, several_models_come_back_each_with_its_optimizers) {
   spawn_ranks(1, [&](const Group& group) {
     Both run(group);
     TrainingState& state = run.generator.state;
-    for (const char* name : {"", "a.b", "model", "optimizer_0", "step"}) {
+    for (const char* name : {"", "a.b", "model", "optimizer_0", "step", "epoch"}) {
       state.extra["step"] = 3;
       state.further.front().name = name;
       EXPECT_THAT(error_of([&] { save(folder(), state); }), HasSubstr("TrainingState::further: '"))
