@@ -86,6 +86,9 @@ std::vector<std::string> lines_of(const StateContent& content) {
       if (tensor.sharded != nullptr) {
         line += c10::str(" in ", tensor.sharded->layout.world_size, " parts and ",
                          tensor.sharded->replica_count, " copies");
+        for (const Cut& cut : tensor.sharded->layout.cuts)
+          line += c10::str(" of ", cut.parts, " blocks along dimension ", cut.dim);
+        if (!tensor.sharded->over.empty()) line += " over " + tensor.sharded->over;
       }
     }
     lines.push_back(std::move(line));
@@ -102,7 +105,13 @@ std::vector<dcp::PartTensor> part_tensors(const StateContent& content, const Par
     part.shape = tensor.shape().vec();
     if (tensor.sharded != nullptr) {
       part.writers = writers.of(*tensor.sharded, sharded++);
-      part.row_dims = static_cast<std::size_t>(tensor.sharded->layout.row_dims);
+      const ShardLayout& layout = tensor.sharded->layout;
+      part.row_dims = static_cast<std::size_t>(layout.row_dims);
+      if (layout.block_count() > 1) {
+        for (const ShardLayout& block : layouts_of_blocks(layout))
+          part.blocks.push_back(
+              {{block.offset, block.shape}, static_cast<std::size_t>(block.row_dims)});
+      }
     }
     result.push_back(std::move(part));
   }

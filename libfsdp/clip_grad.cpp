@@ -21,9 +21,12 @@ namespace fsdp {
 using namespace internal;
 namespace {
 
-// Parameters of which the ranks of a group hold parts, or which each rank holds whole.
+// The groups of a parameter whose ranks hold its parts: that over which it is sharded, and those of
+// its placements.  None: each rank holds it whole.
+using Groups = std::vector<std::shared_ptr<ProcessGroup>>;
+
 struct Held {
-  std::shared_ptr<ProcessGroup> group;    // null: whole
+  Groups groups;
   std::vector<at::Tensor> of_parameters;  // a gradient for each parameter; undefined if it has none
 
   // Returns those that have elements here.
@@ -36,25 +39,34 @@ struct Held {
   }
 };
 
-// Returns the list of every group, which is the same on all ranks, whatever gradients they have.
+Groups groups_of(const Parameter& parameter) {
+  Groups result;
+  const auto add = [&](const std::shared_ptr<ProcessGroup>& group) {
+    if (group->size() > 1) result.push_back(group);
+  };
+  add(parameter.unit->sharding->mesh.shard);
+  for (const Placement& placement : parameter.placed.placements) add(placement.mesh.group());
+  return result;
+}
+
+// Returns the list of all groups, which is the same on all ranks, whatever gradients they have.
 std::vector<Held> held_by_groups(const ShardedModule& model) {
-  std::unordered_map<const c10::TensorImpl*, std::shared_ptr<ProcessGroup>> groups;
+  std::unordered_map<const c10::TensorImpl*, Groups> groups;
   for (const Unit* unit : model.units()) {
-    const auto& group = unit->sharding->mesh.shard;
-    if (group->size() == 1) continue;
     for (const FlatGroup& flat : unit->groups) {
-      groups.emplace(flat.flat.unsafeGetTensorImpl(), group);
-      for (const Parameter* parameter : flat.parameters)
-        groups.emplace(parameter->shard.unsafeGetTensorImpl(), group);
+      for (const Parameter* parameter : flat.parameters) {
+        groups.emplace(flat.flat.unsafeGetTensorImpl(), groups_of(*parameter));
+        groups.emplace(parameter->shard.unsafeGetTensorImpl(), groups_of(*parameter));
+      }
     }
   }
   std::vector<Held> result;
   for (const at::Tensor& parameter : model.parameters()) {
     const auto found = groups.find(parameter.unsafeGetTensorImpl());
-    const auto group = found == groups.end() ? nullptr : found->second;
+    const Groups own = found == groups.end() ? Groups() : found->second;
     auto held = std::find_if(result.begin(), result.end(),
-                             [&](const Held& other) { return other.group == group; });
-    if (held == result.end()) held = result.insert(result.end(), Held{group, {}});
+                             [&](const Held& other) { return other.groups == own; });
+    if (held == result.end()) held = result.insert(result.end(), Held{own, {}});
     held->of_parameters.push_back(parameter.grad());
   }
   return result;
@@ -93,10 +105,9 @@ class NormOverRanks {
     at::Tensor total;
     for (const Held& held : all) {
       at::Tensor part = part_of(held.gradients());
-      if (held.group) {
-        part = part.contiguous();
-        all_reduce(held.group, part, op(), "norm of gradients").wait();
-      }
+      if (!held.groups.empty()) part = part.contiguous();
+      for (const auto& group : held.groups)
+        all_reduce(group, part, op(), "norm of gradients").wait();
       if (!total.defined())
         total = part;
       else if (!std::isinf(p_))
@@ -136,7 +147,8 @@ at::Tensor number_of_nonzero(const std::vector<Held>& all, const at::Tensor& lik
     for (const at::Tensor& gradient : held.of_parameters)
       counts.push_back(gradient.defined() ? at::count_nonzero(gradient).to(like.options()) : zero);
     at::Tensor counted = at::stack(counts);
-    if (held.group) all_reduce(held.group, counted, ReduceOp::kSum, "norm of gradients").wait();
+    for (const auto& group : held.groups)
+      all_reduce(group, counted, ReduceOp::kSum, "norm of gradients").wait();
     total = total + counted.ne(0).sum();
   }
   return total.to(like.scalar_type());

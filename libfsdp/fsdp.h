@@ -5,6 +5,7 @@
 
 #include "libfsdp/activation_checkpoint.h"  // IWYU pragma: export
 #include "libfsdp/checkpoint.h"             // IWYU pragma: export
+#include "libfsdp/device_mesh.h"            // IWYU pragma: export
 #include "libfsdp/fully_shard.h"            // IWYU pragma: export
 #include "libfsdp/fully_sharded.h"          // IWYU pragma: export
 #include "libfsdp/gathered.h"               // IWYU pragma: export

@@ -53,8 +53,12 @@ FsdpOptions common_options(const FullyShardOptions& options) {
   FsdpOptions result;
   result.process_group = options.process_group;
   result.replicate_group = options.replicate_group;
+  result.device_mesh = options.mesh;
   result.node_size = options.node_size;
   result.sharding_strategy = options.sharding_strategy;
+  if (options.mesh && options.mesh->ndim() == 2 &&
+      options.sharding_strategy == ShardingStrategy::kFullShard)
+    result.sharding_strategy = ShardingStrategy::kHybridShard;
   result.cpu_offload = options.offload_policy;
   result.mixed_precision.param_dtype = options.mp_policy.param_dtype;
   result.mixed_precision.reduce_dtype = options.mp_policy.reduce_dtype;

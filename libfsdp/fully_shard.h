@@ -56,6 +56,8 @@ struct FullyShardOptions {
   // one around it; those of the outermost are the ranks that train.
   std::shared_ptr<ProcessGroup> process_group = {};
   std::shared_ptr<ProcessGroup> replicate_group = {};
+  // See FsdpOptions::device_mesh.  Two dimensions need no hybrid strategy to be named.
+  std::optional<DeviceMesh> mesh = {};
   std::optional<int> node_size = {};
   ShardingStrategy sharding_strategy = ShardingStrategy::kFullShard;
   // Default: as the strategy says.  A number of ranks: true, but from forward to backward these

@@ -27,6 +27,7 @@ namespace {
 
 FsdpOptions checked(FsdpOptions options) {
   leave_out_option(options);
+  take_groups_of_mesh(options);
   FSDP_CHECK(options.process_group,
              "FsdpOptions::process_group is not set; make one with "
              "fsdp::init_process_group()");

@@ -51,9 +51,9 @@ at::Tensor full_tensor(const at::Tensor& shard, const at::Tensor& values) {
     for (const auto& parameter : unit->parameters) {
       if (!parameter->shard.is_same(shard)) continue;
       const OwnWork own;
-      const at::Tensor whole = gather_rows(*unit, values.detach(), parameter->layout,
-                                           "all-gather of '" + parameter->name() + "'");
-      return unit->sharding->world_size() == 1 ? whole.clone() : whole;
+      const at::Tensor whole =
+          gather_rows(*parameter, values.detach(), "all-gather of '" + parameter->name() + "'");
+      return whole.is_alias_of(values) ? whole.clone() : whole;
     }
   }
   TORCH_INTERNAL_ASSERT(false);

@@ -77,8 +77,9 @@ std::vector<std::shared_ptr<ProcessGroup>> groups_of(const torch::optim::Optimiz
       const auto life = owner_of(parameter);
       if (!life || life->engine == nullptr || life->engine == last) continue;
       last = life->engine;
-      add(last->options().process_group);
-      add(last->options().replicate_group);
+      const auto& mesh = last->options().device_mesh;
+      add(mesh ? mesh->all_ranks() : last->options().process_group);
+      if (!mesh) add(last->options().replicate_group);
       const auto& root = last->units().front()->sharding;
       for (const auto& unit : last->units()) {
         if (unit->sharding == root) continue;

@@ -5,8 +5,9 @@ include(GNUInstallDirs)
 # The interface. detail/ is not part of it, but the templates in the other headers need it.
 set(headers
   activation_checkpoint.h agree.h checkpoint.h comm_hooks.h detail/forward_inputs.h detail/meta_factories.h
-  detail/wrap_policy_inl.h fairscale_options.h fsdp.h fully_shard.h fully_sharded.h gathered.h grad_scaler.h
-  memory_estimate.h meta_device.h nccl_options.h optim/adamw.h optim_state_dict.h options.h param_groups.h process_group.h
+  detail/wrap_policy_inl.h device_mesh.h fairscale_options.h fsdp.h fully_shard.h fully_sharded.h gathered.h grad_scaler.h
+  memory_estimate.h meta_device.h nccl_options.h optim/adamw.h optim_state_dict.h options.h parallel/differentiable.h
+  parallel/expert_parallel.h parallel/tensor_parallel.h param_groups.h placement.h process_group.h
   reduce.h shard_layout.h state_dict.h state_value.h strategy.h tensor_tree.h unit_call.h wrap_policy.h)
 list(TRANSFORM headers PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/)
 target_sources(fsdp PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR} FILES ${headers})

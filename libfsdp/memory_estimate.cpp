@@ -188,7 +188,7 @@ MemoryEstimate estimate_memory(const torch::nn::Module& module, const FsdpOption
     UnitEstimate estimate;
     estimate.name = unit->name;
     for (const auto& parameter : unit->parameters) {
-      parameter->layout = shard_layout(parameter->full.sizes(), result.shard_ranks);
+      parameter->layout = layout_over(*parameter, result.shard_ranks);
       estimate.numel += parameter->full.numel();
     }
     estimate.local_bytes = set_offsets(*unit);

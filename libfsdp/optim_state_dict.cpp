@@ -130,10 +130,9 @@ class Build {
     const bool full = form_.type == StateDictType::kFull;
     if (piece.parameter == nullptr) return placed(full ? tensor.clone() : tensor);
     const at::Tensor rows = target.view_of(piece, tensor);
-    const ShardLayout& layout = piece.parameter->layout;
-    if (!full) return sharded_tensor(*piece.parameter->unit, layout, placed(rows));
-    const at::Tensor whole = gather_rows(*piece.parameter->unit, rows, layout,
-                                         "all-gather of " + name + " of '" + piece.name + "'");
+    if (!full) return sharded_tensor(*piece.parameter, placed(rows));
+    const at::Tensor whole =
+        gather_rows(*piece.parameter, rows, "all-gather of " + name + " of '" + piece.name + "'");
     return kept_ ? StateValue(placed(whole)) : StateValue();
   }
 

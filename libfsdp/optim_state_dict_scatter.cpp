@@ -55,6 +55,7 @@ class Scatter {
   // Sends first to the first rank of every copy, then inside each copy.
   template <typename Send>
   void to_all(const Send& send) const {
+    if (root_.sharding->device_mesh) return send(root_.sharding->device_mesh->all_ranks());
     for (const auto& group : {root_.sharding->mesh.replicate, root_.sharding->mesh.shard}) {
       if (group && group->size() > 1) send(group);
     }
@@ -86,7 +87,8 @@ class Scatter {
     // Errors about unknown parameters come later, from the function that takes the result.
     if (found == parameters_.end()) return like;
     const Parameter* const sharded = found->second;
-    if (sharded != nullptr && like.sizes() != at::IntArrayRef(sharded->layout.shape)) return like;
+    if (sharded != nullptr && like.sizes() != at::IntArrayRef(sharded->layout.whole_shape()))
+      return like;
     const auto options = like.options().device(root_.compute_device);
     const at::Tensor whole = source != nullptr
                                  ? source->as_tensor()->to(options.device()).contiguous()
@@ -98,8 +100,9 @@ class Scatter {
     }
     if (sharded == nullptr) return whole;
     const Unit& unit = *sharded->unit;
-    return sharded_tensor(unit, sharded->layout,
-                          rows_of(whole, sharded->layout, unit.sharding->rank()).clone());
+    return sharded_tensor(
+        *sharded,
+        rows_of(block_of(whole, sharded->layout), sharded->layout, unit.sharding->rank()).clone());
   }
 
   const Unit& root_;

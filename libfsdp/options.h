@@ -17,6 +17,7 @@
 #include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
 
+#include "libfsdp/device_mesh.h"
 #include "libfsdp/process_group.h"
 #include "libfsdp/wrap_policy.h"
 
@@ -114,12 +115,17 @@ class IgnoredStates {
 };
 
 struct FsdpOptions {
-  // The ranks over which the module is sharded.  Required: the library has no default group.
+  // The ranks over which the module is sharded.  This or device_mesh is required: the library has
+  // no default group.
   std::shared_ptr<ProcessGroup> process_group;
   // For the hybrid strategies: the ranks over which the module is replicated; `process_group` is
   // then the sharding one.  Default: process_group is split by node, to shard inside and replicate
   // across (assuming ranks are numbered node by node, local_world_size on each).
   std::shared_ptr<ProcessGroup> replicate_group;
+  // Instead of the two groups: a dimension of a mesh, or two for the hybrid strategies, the first
+  // of which replicates.  Modules with parameters that are parts (placement.h) need it: their
+  // norms and checkpoints are over all dimensions of the mesh.
+  std::optional<DeviceMesh> device_mesh;
   // Ranks of a node, for the split; default: the launcher's local_world_size.
   std::optional<int> node_size;
 

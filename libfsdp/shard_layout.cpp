@@ -2,6 +2,8 @@
 #include "libfsdp/shard_layout.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <utility>
 
 namespace fsdp {
 namespace {
@@ -53,6 +55,51 @@ ShardLayout shard_layout(std::span<const std::int64_t> shape, int world_size) {
   while (layout.row_dims < dims && !pads_little(layout))
     count_rows_over(layout, layout.row_dims + 1);
   return layout;
+}
+
+int ShardLayout::block() const noexcept {
+  int result = 0;
+  for (const Cut& cut : cuts) result = result * cut.parts + cut.part;
+  return result;
+}
+
+int ShardLayout::block_count() const noexcept {
+  int result = 1;
+  for (const Cut& cut : cuts) result *= cut.parts;
+  return result;
+}
+
+ShardLayout shard_layout(std::span<const std::int64_t> whole, std::vector<Cut> cuts,
+                         int world_size) {
+  std::vector<std::int64_t> shape(whole.begin(), whole.end());
+  std::vector<std::int64_t> offset(whole.size(), 0);
+  for (const Cut& cut : cuts) {
+    const auto dim = static_cast<std::size_t>(cut.dim);
+    const std::int64_t full = (shape[dim] + cut.parts - 1) / cut.parts;
+    const std::int64_t first = std::min(shape[dim], cut.part * full);
+    offset[dim] += first;
+    shape[dim] = std::min(shape[dim], first + full) - first;
+  }
+  ShardLayout layout = shard_layout(shape, world_size);
+  if (cuts.empty()) return layout;
+  layout.cuts = std::move(cuts);
+  layout.whole.assign(whole.begin(), whole.end());
+  layout.offset = std::move(offset);
+  return layout;
+}
+
+std::vector<ShardLayout> layouts_of_blocks(const ShardLayout& any) {
+  std::vector<ShardLayout> result;
+  for (int block = 0; block < any.block_count(); ++block) {
+    std::vector<Cut> cuts = any.cuts;
+    int rest = block;
+    for (auto cut = cuts.rbegin(); cut != cuts.rend(); ++cut) {
+      cut->part = rest % cut->parts;
+      rest /= cut->parts;
+    }
+    result.push_back(shard_layout(any.whole_shape(), std::move(cuts), any.world_size));
+  }
+  return result;
 }
 
 }  // namespace fsdp

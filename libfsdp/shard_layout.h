@@ -9,6 +9,9 @@
 // several leading dimensions, as few as needed to keep the padding below an eighth of the tensor;
 // if no number is enough, each element is a row.  A share is still one run of elements, so only
 // this file, and code that names boxes of the whole tensor, knows of it.
+//
+// Note [blocks]: in tensor and expert parallelism a module holds a block of a larger tensor, cut
+// along other dimensions of the mesh (placement.h).  Rows are then those of the block.
 #pragma once
 
 #include <cstdint>
@@ -17,14 +20,32 @@
 
 namespace fsdp {
 
+// Takes one of `parts` parts along a dimension, as torch.chunk divides it.
+struct Cut {
+  int dim = 0;
+  int part = 0;
+  int parts = 1;
+  bool operator==(const Cut&) const = default;
+};
+
 struct ShardLayout {
-  std::vector<std::int64_t> shape;  // of the whole tensor
+  std::vector<std::int64_t> shape;  // of the tensor that is cut into rows
   int world_size = 1;
   int row_dims = 0;            // leading dimensions that rows are counted over; 0 if there are none
   std::int64_t rows = 0;       // 1 for a 0-dimensional tensor
   std::int64_t row_numel = 0;  // elements of one row
   std::int64_t chunk_rows = 0;  // rows of a full share
+  // See Note [blocks].  Without cuts, `shape` is that of the whole.
+  std::vector<Cut> cuts;             // one after the other
+  std::vector<std::int64_t> whole;   // shape of what the block is cut out of
+  std::vector<std::int64_t> offset;  // of the block in it
 
+  const std::vector<std::int64_t>& whole_shape() const noexcept {
+    return cuts.empty() ? shape : whole;
+  }
+  // The block's number, and how many there are; the last cut runs fastest.
+  int block() const noexcept;
+  int block_count() const noexcept;
   std::int64_t numel() const noexcept { return rows * row_numel; }
   // Returns the elements of a rank's share in a collective: that of a full share.
   std::int64_t padded_numel() const noexcept { return chunk_rows * row_numel; }
@@ -37,5 +58,10 @@ struct ShardLayout {
 
 // Requires: world_size >= 1.
 ShardLayout shard_layout(std::span<const std::int64_t> shape, int world_size);
+// Returns the layout of a block.  Requires: the dimensions and parts of the cuts exist.
+ShardLayout shard_layout(std::span<const std::int64_t> whole, std::vector<Cut> cuts,
+                         int world_size);
+// Returns the layouts of all blocks, in order.
+std::vector<ShardLayout> layouts_of_blocks(const ShardLayout& any);
 
 }  // namespace fsdp

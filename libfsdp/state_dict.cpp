@@ -44,9 +44,12 @@ StateDict full(const ShardedModule& model, const FullStateDictConfig& config) {
       const at::Tensor blocks =
           gather_blocks(*unit, group.local, "all-gather of the state of '" + unit->name + "'");
       for (const Parameter* parameter : group.parameters) {
+        if (!kept && parameter->placed.placements.empty()) continue;
+        at::Tensor whole =
+            gather_placed(*parameter, joined(blocks, parameter->layout, parameter->offset),
+                          "all-gather of the state of '" + parameter->name() + "'");
         if (!kept) continue;
-        const at::Tensor whole =
-            placed(joined(blocks, parameter->layout, parameter->offset), config.offload_to_cpu);
+        whole = placed(whole, config.offload_to_cpu);
         for (const std::string& name : model.names_of(*parameter)) result.at(name) = whole;
       }
     }
@@ -60,7 +63,7 @@ StateDict sharded(const ShardedModule& model, bool offload) {
     if (entry.parameter == nullptr) {
       result.set(entry.name, placed(entry.whole.to(entry.built_dtype), offload));
     } else {
-      result.set(entry.name, sharded_tensor(*entry.parameter->unit, entry.parameter->layout,
+      result.set(entry.name, sharded_tensor(*entry.parameter,
                                             placed(entry.parameter->shard.detach(), offload)));
     }
   }

@@ -22,13 +22,16 @@ namespace fsdp {
 
 class StateValue;
 
-// A tensor of which every rank holds some rows.
+// A tensor of which every rank holds some rows, or some rows of a block (shard_layout.h).
 struct ShardedTensor {
   ShardLayout layout;  // of the whole tensor over the ranks that share one copy
   int part = 0;        // the part that this rank has
-  // For hybrid strategies: the index of this rank's copy of the whole, and the number of copies.
+  // For hybrid strategies and meshes: the index of this rank's copy, and the number of copies.
   int replica = 0;
   int replica_count = 1;
+  // Of a mesh: the dimensions over which it is cut, and all.  The same on every rank: tensors with
+  // the same text are distributed alike.
+  std::string over;
   at::Tensor local;  // layout.shape_of(part)
 };
 

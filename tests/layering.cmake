@@ -119,7 +119,7 @@ file(GLOB bridge ${ROOT}/libfsdp/internal/checkpoint/*)
 refuse(libfsdp "formats/(checkpoint|checks|content|dcp|hdf5|model|names|pickle|rewrite|safetensors|torch|trainers|zip|open|create)[./]"
        "only internal/checkpoint and saving and loading know checkpoints"
        ${bridge} ${ROOT}/libfsdp/checkpoint_save.cpp ${ROOT}/libfsdp/checkpoint_training_load.cpp)
-file(GLOB public_headers ${ROOT}/libfsdp/*.h ${ROOT}/libfsdp/optim/*.h ${ROOT}/libfsdp/detail/*.h)
+file(GLOB public_headers ${ROOT}/libfsdp/*.h ${ROOT}/libfsdp/optim/*.h ${ROOT}/libfsdp/parallel/*.h ${ROOT}/libfsdp/detail/*.h)
 foreach(header ${public_headers})
   file(STRINGS ${header} lines REGEX "^#include \"(formats/|libfsdp/internal/)")
   foreach(line ${lines})

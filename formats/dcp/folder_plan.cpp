@@ -47,7 +47,7 @@ void TensorItem::measure() {
   }
   bytes_of_sizes_.clear();
   for (std::int64_t part = 0; part < part_count(); ++part) {
-    for (const Box& box : boxes_of_rows(shape, row_dims, rows.begin(part), rows.count(part))) {
+    for (const Box& box : boxes_of(part)) {
       const bool known = std::any_of(bytes_of_sizes_.begin(), bytes_of_sizes_.end(),
                                      [&](const auto& size) { return size.first == box.size; });
       if (!known) bytes_of_sizes_.emplace_back(box.size, item_bytes_of(box));
@@ -55,7 +55,32 @@ void TensorItem::measure() {
   }
 }
 
+RowCut TensorItem::rows_of(const TensorBlock& block) const {
+  return cut_rows(count_rows(block.box.size, block.row_dims), parts_of_a_block());
+}
+
+std::vector<Box> TensorItem::boxes_of(std::int64_t part) const {
+  if (blocks.empty()) return boxes_of_rows(shape, row_dims, rows.begin(part), rows.count(part));
+  const TensorBlock& block = blocks[static_cast<std::size_t>(part / parts_of_a_block())];
+  if (volume(block.box.view()) == 0) return {};
+  const RowCut own_rows = rows_of(block);
+  const std::int64_t own = part % parts_of_a_block();
+  if (own_rows.count(own) == 0) return {};
+  auto boxes =
+      boxes_of_rows(block.box.size, block.row_dims, own_rows.begin(own), own_rows.count(own));
+  for (Box& box : boxes) {
+    for (std::size_t dim = 0; dim < box.offset.size(); ++dim)
+      box.offset[dim] += block.box.offset[dim];
+  }
+  return boxes;
+}
+
 std::uint64_t TensorItem::numel_of(std::int64_t part) const {
+  if (!blocks.empty()) {
+    std::uint64_t sum = 0;
+    for (const Box& box : boxes_of(part)) sum += volume(box.view());
+    return sum;
+  }
   const std::uint64_t numel = volume({shape, shape});
   if (!cut) return numel;
   return numel / static_cast<std::uint64_t>(rows.rows) *

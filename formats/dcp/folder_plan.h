@@ -37,6 +37,12 @@ struct ChunkItem {
   std::uint64_t bytes;  // of the item
 };
 
+// A part of a tensor along any dimensions, which is cut into rows of its own.
+struct TensorBlock {
+  Box box;
+  std::size_t row_dims = 1;  // its leading dimensions that make up the rows
+};
+
 struct TensorItem {
   std::size_t entry;
   std::size_t tensor;               // the number in the entry's value
@@ -45,7 +51,10 @@ struct TensorItem {
   bool cut;
   RowCut rows;               // cut
   std::size_t row_dims = 1;  // cut: the leading dimensions that make up its rows
-  std::int64_t rank;         // not cut: where it is stored
+  // cut: the tensor consists of these, instead of the rows above; each has its parts, which follow
+  // those of the block before.  Then `writers` is set.
+  std::vector<TensorBlock> blocks;
+  std::int64_t rank;  // not cut: where it is stored
   std::shared_ptr<const std::vector<std::int64_t>>
       writers;  // cut: of each part; if null, part p is written by rank p
 
@@ -59,8 +68,17 @@ struct TensorItem {
   std::uint64_t numel_of(std::int64_t part) const;
 
  private:
-  bool parts_are_boxes() const { return !cut || row_dims <= 1; }
-  std::int64_t part_count() const { return cut ? rows.ranks_with_rows : 1; }
+  bool parts_are_boxes() const { return !cut || (row_dims <= 1 && blocks.empty()); }
+  std::int64_t parts_of_a_block() const {
+    return static_cast<std::int64_t>(writers->size() / blocks.size());
+  }
+  RowCut rows_of(const TensorBlock& block) const;
+  // The boxes of a part that is not one, in the order of their elements.
+  std::vector<Box> boxes_of(std::int64_t part) const;
+  std::int64_t part_count() const {
+    if (!blocks.empty()) return static_cast<std::int64_t>(writers->size());
+    return cut ? rows.ranks_with_rows : 1;
+  }
   std::int64_t rank_of(std::int64_t part) const {
     if (!cut) return rank;
     return writers ? (*writers)[static_cast<std::size_t>(part)] : part;
@@ -89,8 +107,7 @@ void TensorItem::for_each_chunk(const Visit& visit) const {
       add(part, box);
       continue;
     }
-    for (const Box& one : boxes_of_rows(shape, row_dims, rows.begin(part), rows.count(part)))
-      add(part, one);
+    for (const Box& one : boxes_of(part)) add(part, one);
   }
 }
 

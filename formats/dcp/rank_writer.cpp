@@ -99,6 +99,7 @@ RankPlan::RankPlan(const Value& content, std::span<const PartTensor> tensors,
       item.cut = !item.shape.empty() && has_elements(item.shape);
       item.rank = item.writers->front();
       if (item.cut) {
+        item.blocks = tensor.blocks;
         item.row_dims = tensor.row_dims;
         item.rows = cut_rows(count_rows(item.shape, item.row_dims),
                              static_cast<std::int64_t>(item.writers->size()));

@@ -27,6 +27,9 @@ struct PartTensor {
   std::shared_ptr<const std::vector<std::int64_t>> writers;
   // Leading dimensions that make up the rows (shard_spec.h): 1 for those of dimension 0.
   std::size_t row_dims = 1;
+  // If not empty: the tensor consists of these blocks, each cut along its own rows into equally
+  // many parts, and `writers` has the parts of one block after the other.
+  std::vector<TensorBlock> blocks;
 };
 
 // The dense tensor that stands for tensor `number` of a list, as content_of has tensors of an

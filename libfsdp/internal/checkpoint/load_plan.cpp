@@ -121,7 +121,7 @@ void LoadPlan::fill(const std::string& key, std::size_t number, const StateValue
   const ShardedTensor* const sharded = target.as_sharded();
   const at::Tensor& local = sharded != nullptr ? sharded->local : *target.as_tensor();
   const at::IntArrayRef shape =
-      sharded != nullptr ? at::IntArrayRef(sharded->layout.shape) : local.sizes();
+      sharded != nullptr ? at::IntArrayRef(sharded->layout.whole_shape()) : local.sizes();
   if (shape != at::IntArrayRef(entry.shape)) {
     return problem(c10::str("'", key, "': shape ", at::IntArrayRef(entry.shape),
                             " in the checkpoint, ", shape, " here"));
@@ -151,6 +151,8 @@ void LoadPlan::fill(const std::string& key, std::size_t number, const StateValue
   for (formats::Box& box :
        formats::boxes_of_rows(layout.shape, row_dims, layout.first_row(sharded->part), count)) {
     const std::int64_t rows = formats::count_rows(box.size, row_dims);
+    for (std::size_t dim = 0; dim < layout.offset.size(); ++dim)
+      box.offset[dim] += layout.offset[dim];
     // A tensor without dimensions has no rows to narrow.
     reader_.want(number, rows == count ? local : local.narrow(0, row, rows),
                  CheckpointReader::Part{std::move(box), sharded->replica_count == 1});

@@ -151,7 +151,7 @@ class OptimizerPlan {
 
  private:
   static std::vector<std::int64_t> shape_of(const StateValue& parameter) {
-    if (const auto* sharded = parameter.as_sharded()) return sharded->layout.shape;
+    if (const auto* sharded = parameter.as_sharded()) return sharded->layout.whole_shape();
     return parameter.as_tensor()->sizes().vec();
   }
 

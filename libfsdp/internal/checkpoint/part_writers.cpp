@@ -18,25 +18,30 @@ std::string grouping_text(int parts, int copies) {
 
 }  // namespace
 
+PartWriters::Grouping PartWriters::grouping_of(const ShardedTensor& tensor) {
+  return {tensor.layout.world_size * tensor.layout.block_count(), tensor.replica_count,
+          tensor.over};
+}
+
 PartWriters::PartWriters(const std::vector<StateTensor>& tensors) {
   for (const StateTensor& tensor : tensors) {
     if (tensor.sharded == nullptr) continue;
     const ShardedTensor& sharded = *tensor.sharded;
-    const auto [place, fresh] = own_.try_emplace({sharded.layout.world_size, sharded.replica_count},
-                                                 sharded.part, sharded.replica);
+    const Grouping grouping = grouping_of(sharded);
+    const int own = sharded.layout.block() * sharded.layout.world_size + sharded.part;
+    const auto [place, fresh] = own_.try_emplace(grouping, own, sharded.replica);
     const auto [part, replica] = place->second;
-    FSDP_CHECK(part == sharded.part && replica == sharded.replica, "'", tensor.key,
-               "': this rank has part ", sharded.part, " of copy ", sharded.replica,
-               ", but of other ", grouping_text(sharded.layout.world_size, sharded.replica_count),
-               " part ", part, " of copy ", replica);
+    FSDP_CHECK(part == own && replica == sharded.replica, "'", tensor.key, "': this rank has part ",
+               own, " of copy ", sharded.replica, ", but of other ",
+               grouping_text(std::get<0>(grouping), std::get<1>(grouping)), " part ", part,
+               " of copy ", replica);
   }
 }
 
 std::string PartWriters::text() const {
   std::string result;
   for (const auto& [grouping, place] : own_) {
-    for (const int number : {grouping.first, grouping.second, place.first, place.second})
-      result += std::to_string(number) + ' ';
+    for (const int number : {place.first, place.second}) result += std::to_string(number) + ' ';
   }
   return result;
 }
@@ -44,30 +49,31 @@ std::string PartWriters::text() const {
 void PartWriters::learn(const std::vector<std::string>& texts, const ProcessGroup& group) {
   for (const auto& [grouping, place] : own_) {
     auto& copies = copies_[grouping];
-    for (int c = 0; c < grouping.second; ++c) {
+    for (int c = 0; c < std::get<1>(grouping); ++c) {
       copies.push_back(std::make_shared<std::vector<std::int64_t>>(
-          static_cast<std::size_t>(grouping.first), kNobody));
+          static_cast<std::size_t>(std::get<0>(grouping)), kNobody));
     }
   }
   for (std::size_t rank = 0; rank < texts.size(); ++rank) {
     std::istringstream in(texts[rank]);
-    int parts = 0;
-    int replicas = 0;
-    std::size_t part = 0;
-    std::size_t replica = 0;
-    while (in >> parts >> replicas >> part >> replica) {
-      // Groupings are the same on every rank: the ranks have compared them.
-      std::int64_t& writer = copies_.at({parts, replicas}).at(replica)->at(part);
-      FSDP_CHECK(writer == kNobody, grouping_text(parts, replicas), ": part ", part, " of copy ",
-                 replica, " is both rank ", group.global_rank(static_cast<int>(writer)),
-                 "'s and rank ", group.global_rank(static_cast<int>(rank)), "'s");
+    // Groupings are the same on every rank, and in one order: the ranks have compared them.
+    for (auto& [grouping, copies] : copies_) {
+      std::size_t part = 0;
+      std::size_t replica = 0;
+      in >> part >> replica;
+      std::int64_t& writer = copies.at(replica)->at(part);
+      FSDP_CHECK(writer == kNobody, grouping_text(std::get<0>(grouping), std::get<1>(grouping)),
+                 ": part ", part, " of copy ", replica, " is both rank ",
+                 group.global_rank(static_cast<int>(writer)), "'s and rank ",
+                 group.global_rank(static_cast<int>(rank)), "'s");
       writer = static_cast<std::int64_t>(rank);
     }
   }
   for (const auto& [grouping, copies] : copies_) {
     for (std::size_t c = 0; c < copies.size(); ++c) {
       for (std::size_t p = 0; p < copies[c]->size(); ++p) {
-        FSDP_CHECK((*copies[c])[p] != kNobody, grouping_text(grouping.first, grouping.second),
+        FSDP_CHECK((*copies[c])[p] != kNobody,
+                   grouping_text(std::get<0>(grouping), std::get<1>(grouping)),
                    ": no rank has part ", p, " of copy ", c);
       }
     }
@@ -76,7 +82,7 @@ void PartWriters::learn(const std::vector<std::string>& texts, const ProcessGrou
 
 std::shared_ptr<const std::vector<std::int64_t>> PartWriters::of(const ShardedTensor& tensor,
                                                                  std::size_t count) const {
-  const auto& copies = copies_.at({tensor.layout.world_size, tensor.replica_count});
+  const auto& copies = copies_.at(grouping_of(tensor));
   return copies[count % copies.size()];
 }
 

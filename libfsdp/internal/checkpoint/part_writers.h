@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Decides which rank writes which part of a state's sharded tensors.
 //
-// A rank knows only its own part and copy of each tensor.  Tensors that are cut into equally many
-// parts and exist in equally many copies are distributed alike, so ranks exchange this once for
-// each such pair of numbers.
+// A rank knows only its own part and copy of each tensor.  Tensors that are cut over the same
+// dimensions into equally many parts, and exist in equally many copies, are distributed alike, so
+// ranks exchange this once for each such grouping.  Parts are counted block by block.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -24,7 +25,7 @@ class PartWriters {
   // and copy on this rank.
   explicit PartWriters(const std::vector<StateTensor>& tensors);
 
-  // Describes what this rank has, one line for each grouping.
+  // Describes what this rank has, two numbers for each grouping.
   std::string text() const;
   // Takes what every rank has, by rank.
   // Throws: c10::Error, the same on every rank, if no rank or several ranks have a part.
@@ -36,8 +37,10 @@ class PartWriters {
                                                       std::size_t count) const;
 
  private:
-  using Grouping = std::pair<int, int>;  // parts, copies
+  using Grouping = std::tuple<int, int, std::string>;  // parts, copies, ShardedTensor::over
   using Ranks = std::shared_ptr<std::vector<std::int64_t>>;
+  static Grouping grouping_of(const ShardedTensor& tensor);
+
   std::map<Grouping, std::pair<int, int>> own_;    // part, copy
   std::map<Grouping, std::vector<Ranks>> copies_;  // by copy and part
 };

@@ -133,7 +133,7 @@ class Describer {
                at::IntArrayRef(layout.shape_of(sharded.part)), ", but found ",
                sharded.local.sizes());
     tensors_.push_back({key, sharded.local, &sharded});
-    return reference(tensors_.size() - 1, sharded.local.scalar_type(), layout.shape);
+    return reference(tensors_.size() - 1, sharded.local.scalar_type(), layout.whole_shape());
   }
 
   static Value reference(std::size_t number, c10::ScalarType type, at::IntArrayRef shape) {

@@ -44,7 +44,7 @@ struct StateTensor {
   const ShardedTensor* sharded = nullptr;  // null: it is whole
 
   at::IntArrayRef shape() const {  // the shape of the whole tensor
-    return sharded != nullptr ? at::IntArrayRef(sharded->layout.shape) : local.sizes();
+    return sharded != nullptr ? at::IntArrayRef(sharded->layout.whole_shape()) : local.sizes();
   }
 };
 struct StateContent {

@@ -28,7 +28,9 @@ void ParameterPlaces::sort(std::vector<std::string>& names) const {
 
 std::shared_ptr<ProcessGroup> group_of(const TrainingState& state) {
   FSDP_CHECK(state.model != nullptr, "expected a model in TrainingState::model, found none");
-  return state.group ? state.group : state.model->options().process_group;
+  if (state.group) return state.group;
+  const auto& mesh = state.model->options().device_mesh;
+  return mesh ? mesh->all_ranks() : state.model->options().process_group;
 }
 
 std::vector<TrainedModel> models_of(const TrainingState& state) {

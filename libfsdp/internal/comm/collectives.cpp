@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <exception>
 #include <mutex>
+#include <numeric>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -327,6 +328,37 @@ Pending all_to_all(const std::shared_ptr<ProcessGroup>& group, at::Tensor output
     auto input = as_bytes(input_WN);
     std::vector<std::int64_t> even;
     return backend.alltoall_base(output, input, even, even);
+  });
+}
+
+Pending all_to_all(const std::shared_ptr<ProcessGroup>& group, const at::Tensor& output,
+                   const std::vector<std::int64_t>& received, const at::Tensor& input,
+                   const std::vector<std::int64_t>& sent, std::string what) {
+  const auto add_up = [&](const std::vector<std::int64_t>& counts, const at::Tensor& rows) {
+    return counts.size() == static_cast<std::size_t>(group->size()) &&
+           std::accumulate(counts.begin(), counts.end(), std::int64_t{0}) == rows.size(0);
+  };
+  check(add_up(received, output) && add_up(sent, input) &&
+            output.sizes().slice(1) == input.sizes().slice(1) &&
+            output.scalar_type() == input.scalar_type(),
+        what, "as many rows as are sent and received", output, input);
+  if (!group->backend()) {
+    const BelowAutograd guards;
+    as_bytes(output).copy_(as_bytes(input));
+    return {};
+  }
+  const std::int64_t row_bytes =
+      c10::multiply_integers(input.sizes().slice(1)) * static_cast<std::int64_t>(input.itemsize());
+  const auto in_bytes = [&](std::vector<std::int64_t> counts) {
+    for (std::int64_t& count : counts) count *= row_bytes;
+    return counts;
+  };
+  return issued(group, std::move(what), [&](c10d::Backend& backend) {
+    auto to = as_bytes(output);
+    auto from = as_bytes(input);
+    auto received_bytes = in_bytes(received);
+    auto sent_bytes = in_bytes(sent);
+    return backend.alltoall_base(to, from, received_bytes, sent_bytes);
   });
 }
 

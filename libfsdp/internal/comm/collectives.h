@@ -74,6 +74,11 @@ Pending all_gather(const std::shared_ptr<ProcessGroup>& group, at::Tensor output
 // Sends block r of the input to rank r; block r of the output came from rank r.
 Pending all_to_all(const std::shared_ptr<ProcessGroup>& group, at::Tensor output_WN,
                    at::Tensor input_WN, std::string what);
+// Sends rows of the input, `sent` to each rank in order; rows of the output came from each rank,
+// `received`.  Without rows it is a collective, too.
+Pending all_to_all(const std::shared_ptr<ProcessGroup>& group, const at::Tensor& output,
+                   const std::vector<std::int64_t>& received, const at::Tensor& input,
+                   const std::vector<std::int64_t>& sent, std::string what);
 // As all_gather() and all_to_all() on the CPU, for Pending::read().  Ranks of one host read each
 // other's memory if they may (offer_board.h): then has_direct_copies(), nothing is copied before
 // read(), and no buffer is needed.

@@ -72,17 +72,26 @@ std::string name_of(c10::ScalarType dtype) {
 at::Tensor rows_in(const StateValue& value, const std::string& key, const ShardLayout& layout,
                    int part, LoadProblems& problems) {
   if (const at::Tensor* whole = value.as_tensor()) {
-    if (!has_shape(whole->sizes(), layout.shape, key, problems) ||
+    if (!has_shape(whole->sizes(), layout.whole_shape(), key, problems) ||
         !has_memory(*whole, key, problems))
       return {};
-    return rows_of(whole->detach(), layout, part);
+    return rows_of(block_of(whole->detach(), layout), layout, part);
   }
   const ShardedTensor* sharded = value.as_sharded();
   if (sharded == nullptr) return no_tensor(value, key, problems);
-  if (!has_shape(sharded->layout.shape, layout.shape, key, problems) ||
+  if (!has_shape(sharded->layout.whole_shape(), layout.whole_shape(), key, problems) ||
       !has_memory(sharded->local, key, problems) ||
       !has_shape(sharded->local.sizes(), sharded->layout.shape_of(sharded->part), key, problems))
     return {};
+  if (sharded->layout.cuts != layout.cuts) {
+    if (sharded->layout.world_size == 1 && sharded->layout.cuts.empty())
+      return rows_of(block_of(sharded->local.detach(), layout), layout, part);
+    problems.add(cat(quote(key, kKeyLength), ": expected block ", layout.block(), " of ",
+                     layout.block_count(), ", found block ", sharded->layout.block(), " of ",
+                     sharded->layout.block_count(),
+                     ", or blocks along another dimension: the whole tensor is needed"));
+    return {};
+  }
   if (sharded->layout.world_size == 1) return rows_of(sharded->local.detach(), layout, part);
   if (sharded->layout.world_size != layout.world_size || sharded->part != part) {
     problems.add(cat(quote(key, kKeyLength), ": expected part ", part, " of ", layout.world_size,

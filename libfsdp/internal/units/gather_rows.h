@@ -12,6 +12,7 @@
 
 namespace fsdp::internal {
 
+struct Parameter;
 struct Unit;
 
 // Collective over the unit's sharding group.  Takes `local` [N] of every rank.
@@ -22,16 +23,22 @@ at::Tensor gather_blocks(const Unit& unit, const at::Tensor& local, const std::s
 // Returns: separate memory, no more than the tensor needs.
 at::Tensor joined(const at::Tensor& blocks_WN, const ShardLayout& layout, std::int64_t offset);
 
-// Collective over the unit's sharding group.  Builds a tensor from all ranks' rows.  Memory: as
-// joined().
-at::Tensor gather_rows(const Unit& unit, const at::Tensor& rows, const ShardLayout& layout,
-                       const std::string& what);
+// Collective over the unit's sharding group, and those of the parameter's placements.  Builds the
+// whole of a tensor that is cut as the parameter is, from all ranks' rows.  Memory: as joined().
+at::Tensor gather_rows(const Parameter& parameter, const at::Tensor& rows, const std::string& what);
+// Collective over the groups of the parameter's placements.  Builds the whole from what the ranks'
+// modules have; `block` itself if that is the whole.
+at::Tensor gather_placed(const Parameter& parameter, const at::Tensor& block,
+                         const std::string& what);
 
-// Returns a rank's rows; a view if the whole is contiguous.
-at::Tensor rows_of(const at::Tensor& whole, const ShardLayout& layout, int rank);
+// Returns the layout's block of the whole; a view.
+at::Tensor block_of(const at::Tensor& whole, const ShardLayout& layout);
 
-// Returns this rank's rows of a tensor that is cut like the unit's parameters.
-ShardedTensor sharded_tensor(const Unit& unit, const ShardLayout& layout, at::Tensor rows);
+// Returns a rank's rows of the block; a view if it is contiguous.
+at::Tensor rows_of(const at::Tensor& block, const ShardLayout& layout, int rank);
+
+// Returns this rank's rows of a tensor that is cut as the parameter is.
+ShardedTensor sharded_tensor(const Parameter& parameter, at::Tensor rows);
 
 // Returns whether this is the first rank of the first copy of the unit.
 bool is_first_rank(const Unit& unit) noexcept;

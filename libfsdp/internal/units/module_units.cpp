@@ -114,6 +114,64 @@ void sort_units(Units& units, const torch::nn::Module& module) {
   });
 }
 
+// Finds where parameters lie that are parts of larger ones.
+class Places {
+ public:
+  Places(const torch::nn::Module& root, const Sharding& sharding) : sharding_(sharding) {
+    const auto add = [&](const std::string& path, const torch::nn::Module& module) {
+      if (const auto* const placed = dynamic_cast<const PlacedModule*>(&module))
+        modules_.emplace(path, placed);
+    };
+    add("", root);
+    for (const auto& child : root.named_modules("", /*include_self=*/false))
+      add(child.key(), *child.value());
+  }
+
+  // Returns the whole tensor and its placements, compared with what the module has.
+  PlacedParameter of(const std::string& name, const at::Tensor& tensor) const {
+    PlacedParameter result;
+    const std::string path = parent_path(name);
+    const auto module = modules_.find(path);
+    if (module != modules_.end())
+      result = module->second->placed(path.empty() ? name : name.substr(path.size() + 1));
+    if (result.placements.empty()) return {tensor.sizes().vec(), {}};
+    const ShardLayout layout = layout_of(result);
+    FSDP_CHECK(tensor.sizes() == at::IntArrayRef(layout.shape), "parameter '", name, "' is ",
+               tensor.sizes(), ", but this rank's part of ", at::IntArrayRef(result.shape), " is ",
+               at::IntArrayRef(layout.shape));
+    check_mesh(name, result);
+    return result;
+  }
+
+ private:
+  void check_mesh(const std::string& name, const PlacedParameter& parameter) const {
+    const auto& own = sharding_.device_mesh;
+    FSDP_CHECK(!sharding_.flat, "parameter '", name,
+               "' is a part of a larger one, which a flat parameter cannot hold: set "
+               "use_orig_params");
+    for (const Placement& placement : parameter.placements) {
+      const DeviceMesh& mesh = placement.mesh;
+      FSDP_CHECK(own, "parameter '", name, "' is a part along '", mesh.name(0),
+                 "' of a mesh: give the dimension over which its module is sharded (mesh, "
+                 "device_mesh) instead of groups");
+      FSDP_CHECK(own->is_part_of_same(mesh), "parameter '", name, "' is a part along '",
+                 mesh.name(0), "' of the mesh (", mesh.root().text(),
+                 "), but its module is sharded over (", own->text(), ") of another mesh, (",
+                 own->root().text(),
+                 "): shard the module that has it by a fully_shard() of its own, over a dimension "
+                 "of its mesh");
+      for (std::size_t dim = 0; dim < own->ndim(); ++dim) {
+        FSDP_CHECK(own->name(dim) != mesh.name(0), "parameter '", name,
+                   "' is a part along dimension '", mesh.name(0),
+                   "' of the mesh, over which its module is sharded, too");
+      }
+    }
+  }
+
+  const Sharding& sharding_;
+  std::unordered_map<std::string, const PlacedModule*> modules_;
+};
+
 std::string quoted(const Unit& unit) {
   return unit.name.empty() ? "the root unit" : "unit '" + unit.name + "'";
 }
@@ -221,6 +279,7 @@ std::vector<std::unique_ptr<Unit>> units_of(const torch::nn::Module& module,
     for (const auto& parameter : units[i]->parameters)
       seen.emplace(parameter->full.unsafeGetTensorImpl(), parameter.get());
   }
+  const Places places(module, *sharding);
   const auto named = module.named_parameters();
   for (const auto& item : named) {
     const std::string& name = item.key();
@@ -235,6 +294,12 @@ std::vector<std::unique_ptr<Unit>> units_of(const torch::nn::Module& module,
                  quoted(*known->second->unit), " is shared with '", name, "' of ", quoted(unit),
                  ": shared parameters must lie in one unit; wrap a module that holds both, or "
                  "neither of them");
+      if (known->second->unit->sharding == nullptr) {
+        FSDP_CHECK(
+            places.of(name, tensor).placements.size() == known->second->placed.placements.size(),
+            "parameter '", known->second->name(), "' is shared with '", name,
+            "', and is a part of a larger one in one of the two places alone");
+      }
       known->second->names.push_back(name);
       continue;
     }
@@ -247,6 +312,7 @@ std::vector<std::unique_ptr<Unit>> units_of(const torch::nn::Module& module,
     parameter->names = {name};
     parameter->unit = &unit;
     parameter->full = tensor;
+    parameter->placed = places.of(name, tensor);
     parameter->trainable = tensor.requires_grad();
     seen.emplace(tensor.unsafeGetTensorImpl(), parameter.get());
     unit.parameters.push_back(std::move(parameter));
@@ -341,7 +407,7 @@ std::vector<std::string> fingerprint(const std::vector<std::unique_ptr<Unit>>& u
     line("unit '", unit->name, "'");
     for (const auto& parameter : unit->parameters) {
       line("parameter '", parameter->name(), "' ", c10::toString(parameter->full.scalar_type()),
-           " ", parameter->full.sizes(), parameter->trainable ? "" : " frozen");
+           " ", at::IntArrayRef(parameter->placed.shape), parameter->trainable ? "" : " frozen");
     }
   }
   return lines;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "libfsdp/internal/units/sharding.h"
 
+#include <cstddef>
 #include <vector>
 
 #include <c10/util/Exception.h>
@@ -19,12 +20,29 @@ int node_size(const FsdpOptions& options) {
   return environment->local_world_size;
 }
 
+bool is_hybrid(const FsdpOptions& options) {
+  return options.sharding_strategy == ShardingStrategy::kHybridShard ||
+         options.sharding_strategy == ShardingStrategy::kHybridShardZero2;
+}
+
 }  // namespace
+
+void take_groups_of_mesh(FsdpOptions& options) {
+  if (!options.device_mesh) return;
+  const DeviceMesh& mesh = *options.device_mesh;
+  FSDP_CHECK(!options.process_group && !options.replicate_group, "a mesh (", mesh.text(),
+             ") and groups are both given: give one of them");
+  const std::size_t dims = is_hybrid(options) ? 2 : 1;
+  FSDP_CHECK(mesh.ndim() == dims, "sharding strategy ", name_of(options.sharding_strategy),
+             " takes ", dims, dims == 1 ? " dimension" : " dimensions", " of a mesh, found (",
+             mesh.text(), "): choose by mesh[name] or mesh.select(names)");
+  options.process_group = mesh.group(dims - 1);
+  if (dims == 2) options.replicate_group = mesh.group(0);
+}
 
 Mesh mesh_of(const FsdpOptions& options) {
   const auto& all = options.process_group;
-  const bool hybrid = options.sharding_strategy == ShardingStrategy::kHybridShard ||
-                      options.sharding_strategy == ShardingStrategy::kHybridShardZero2;
+  const bool hybrid = is_hybrid(options);
   FSDP_CHECK(hybrid || !options.replicate_group,
              "replicate_group is given, but the sharding strategy is not a hybrid one");
   if (options.replicate_group)
@@ -59,6 +77,7 @@ std::shared_ptr<ProcessGroup> neighbours(const std::shared_ptr<ProcessGroup>& gr
 
 Sharding sharding_of(const FsdpOptions& options) {
   Sharding result;
+  result.device_mesh = options.device_mesh;
   result.strategy = options.sharding_strategy;
   result.reshards_after_forward = options.sharding_strategy == ShardingStrategy::kFullShard ||
                                   options.sharding_strategy == ShardingStrategy::kHybridShard;

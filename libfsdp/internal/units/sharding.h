@@ -12,6 +12,11 @@
 
 namespace fsdp::internal {
 
+// Sets the groups of the options if a mesh is given instead.
+// Throws: c10::Error if groups are given, too, or for a number of dimensions that does not fit the
+// strategy.
+void take_groups_of_mesh(FsdpOptions& options);
+
 struct Mesh {
   std::shared_ptr<ProcessGroup> shard;      // of size 1: nothing is sharded
   std::shared_ptr<ProcessGroup> replicate;  // null: no copies
@@ -25,6 +30,8 @@ Mesh mesh_of(const FsdpOptions& options);
 // What the units of one wrapper share.
 struct Sharding {
   Mesh mesh;  // see mesh_of()
+  // The dimensions that `mesh` is made of, if they are of a larger one.
+  std::optional<DeviceMesh> device_mesh;
   ShardingStrategy strategy = ShardingStrategy::kFullShard;
   bool reshards_after_forward = true;
   // Of a unit that is resharded after forward, until its backward these ranks hold it together:

@@ -183,6 +183,11 @@ void set_id(Unit& unit, std::int64_t id) {
   unit.local.narrow(0, unit.local.numel() - kTrailerBytes, bytes.numel()).copy_(bytes);
 }
 
+ShardLayout layout_over(const Parameter& parameter, int world_size) {
+  if (parameter.placed.placements.empty()) return shard_layout(parameter.full.sizes(), world_size);
+  return shard_layout(parameter.placed.shape, layout_of(parameter.placed).cuts, world_size);
+}
+
 std::int64_t set_offsets(Unit& unit) {
   std::int64_t local_bytes = 0;
   for (FlatGroup& group : unit.groups) {
@@ -223,7 +228,7 @@ void lay_out(Unit& unit, c10::Device compute_device) {
   const int world_size = unit.sharding->world_size();
   const c10::Device device = unit.sharding->is_offloaded ? c10::Device(c10::kCPU) : compute_device;
   for (const auto& parameter : unit.parameters)
-    parameter->layout = shard_layout(parameter->full.sizes(), world_size);
+    parameter->layout = layout_over(*parameter, world_size);
   const std::int64_t local_bytes = set_offsets(unit);
   const bool pinned = device.is_cpu() && !unit.parameters.empty() && !compute_device.is_cpu();
   unit.compute_device = compute_device;
@@ -233,7 +238,7 @@ void lay_out(Unit& unit, c10::Device compute_device) {
     const auto item = item_bytes(group.dtype);
     group.local = unit.local.narrow(0, group.local_offset, group.numel * item).view(group.dtype);
     for (Parameter* parameter : group.parameters) {
-      parameter->shard = shard_tensor(rows_of(*parameter, rank), parameter->layout.shape);
+      parameter->shard = shard_tensor(rows_of(*parameter, rank), parameter->layout.whole_shape());
       parameter->shard.set_requires_grad(parameter->trainable);
     }
     group.flat = shard_tensor(group.local, {}, /*is_flat=*/true);

@@ -32,6 +32,7 @@
 #include <torch/csrc/autograd/function.h>
 
 #include "libfsdp/internal/units/sharding.h"
+#include "libfsdp/placement.h"
 #include "libfsdp/shard_layout.h"
 
 namespace fsdp::internal {
@@ -46,6 +47,7 @@ struct Unit;
 struct Parameter {
   std::vector<std::string> names;  // in the module; more than one if it is tied
   Unit* unit = nullptr;
+  PlacedParameter placed;  // without placements: it is whole in the module
   ShardLayout layout;
   bool trainable = true;         // see Note [freezing] in freezing.h
   std::size_t group = 0;         // in unit->groups
@@ -218,6 +220,8 @@ Trailer& trailer_of(Unit& unit) noexcept;
 // Gives it its place among the units of an engine, which ranks compare.
 void set_id(Unit& unit, std::int64_t id);
 
+// Returns how a parameter is cut over so many ranks.
+ShardLayout layout_over(const Parameter& parameter, int world_size);
 // Sets each group's offsets and the unit's sizes.
 // Requires: the parameters' layouts.  Returns the bytes of the unit's buffer.
 std::int64_t set_offsets(Unit& unit);
