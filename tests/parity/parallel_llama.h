@@ -9,6 +9,7 @@
 
 #include <torch/torch.h>
 
+#include "libfsdp/fully_shard.h"
 #include "libfsdp/parallel/differentiable.h"
 #include "libfsdp/parallel/expert_parallel.h"
 #include "libfsdp/parallel/tensor_parallel.h"
