@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What find_package(fsdp COMPONENTS torch) reads; see formats/install.cmake for the rest, and for the component.
+# What find_package(fsdp COMPONENTS torch cuda) reads; see formats/install.cmake for the rest, and for the component.
 include(GNUInstallDirs)
 
 # The interface. detail/ is not part of it, but the templates in the other headers need it.
@@ -14,16 +14,17 @@ target_sources(fsdp PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR} FILE
 target_compile_features(fsdp PUBLIC cxx_std_20)
 add_library(fsdp::fsdp ALIAS fsdp)
 
-set(targets fsdp)
-if(TARGET fsdp_cuda)
-  set_target_properties(fsdp_cuda PROPERTIES EXPORT_NAME cuda)
-  list(APPEND targets fsdp_cuda_parts fsdp_cuda)
-endif()
 set(package ${CMAKE_INSTALL_LIBDIR}/cmake/fsdp)
-install(TARGETS ${targets} EXPORT fsdp-torch-targets
+install(TARGETS fsdp EXPORT fsdp-torch-targets
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT dev
   FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT dev)
 install(EXPORT fsdp-torch-targets NAMESPACE fsdp:: DESTINATION ${package} COMPONENT dev)
+# Apart from the others: the LibTorch of who uses the package may have no CUDA.
+if(TARGET fsdp_cuda)
+  set_target_properties(fsdp_cuda PROPERTIES EXPORT_NAME cuda)
+  install(TARGETS fsdp_cuda_parts fsdp_cuda EXPORT fsdp-cuda-targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT dev)
+  install(EXPORT fsdp-cuda-targets NAMESPACE fsdp:: DESTINATION ${package} COMPONENT dev)
+endif()
 install(FILES torch.cmake DESTINATION ${package} RENAME fsdp-torch.cmake COMPONENT dev)
 set(FSDP_TORCH_VERSION ${FSDP_TORCH_VERSION} PARENT_SCOPE)   # for the description of the Debian package
 # LibTorch promises no binary compatibility between versions.

@@ -25,14 +25,15 @@ need_cmake
 begin need_python
 
 say; say "# 2. fsdp-ckpt, which needs neither Python nor LibTorch; then a program that trains a GPT with libfsdp."
-# build TARGET OPTION...
-build() { configure torch "${@:2}" >/dev/null && cmake --build --preset torch -j "$JOBS" --target "$1"; }
+# build TARGETS OPTION...
+build() { configure torch "${@:2}" >/dev/null && cmake --build --preset torch -j "$JOBS" --target $1; }
 step "build of fsdp-ckpt" build fsdp-ckpt -DFSDP_WITH_TORCH=OFF
 TOOL=$ROOT/build/torch/tools/fsdp-ckpt
 show "$TOOL" --version
 await "PyTorch"
 need_python
-step "build of libfsdp and train_gpt" build train_gpt -DFSDP_WITH_TORCH=ON -DFSDP_TORCH="$("$PYTHON" -c 'import torch; print(torch.__path__[0])')"
+# `installed`: all that `cmake --install build/torch` takes.
+step "build of libfsdp and train_gpt" build "train_gpt installed" -DFSDP_WITH_TORCH=ON -DFSDP_TORCH="$("$PYTHON" -c 'import torch; print(torch.__path__[0])')"
 PATH=$ROOT/build/torch/samples:$PATH
 
 rm -rf "$OUT"

@@ -29,6 +29,8 @@ SHELL_LINES = [  # the typed words, the words that must be offered
 
 
 API = "include/torch/csrc/api/include/torch/torch.h"
+# What a launcher of one rank sets.
+ONE_RANK = ["env", "RANK=0", "WORLD_SIZE=1", "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=1", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=1"]
 VERSIONS = "include/torch/csrc/api/include/torch/version.h", "include/torch/headeronly/version.h"
 
 
@@ -130,11 +132,11 @@ def built_project(checks, arguments, prefix, folder, name, *options):
     return program if os.path.exists(program) else None, said
 
 
-def configured(arguments, prefix, name, build, *options):
+def configured(arguments, prefix, name, build, *options, env=None):
     source = name if os.path.isabs(name) else os.path.join(HERE, name)
     return run(arguments.cmake, "-S", source, "-B", build, "-G", arguments.generator,
                f"-DCMAKE_PREFIX_PATH={prefix}", f"-DCMAKE_CXX_COMPILER={arguments.compiler}",
-               f"-DCMAKE_CXX_FLAGS={arguments.flags}", "-DCMAKE_BUILD_TYPE=Debug", *options)
+               f"-DCMAKE_CXX_FLAGS={arguments.flags}", "-DCMAKE_BUILD_TYPE=Debug", *options, env=env)
 
 
 def version_of(torch):
@@ -154,7 +156,7 @@ def check_trainer(checks, arguments, prefix, folder):
     if program:
         # PyPI's torch has the launcher beside it.
         torchrun = os.path.join(arguments.torch, "../../../../bin/torchrun")
-        launch = [torchrun, "--no-python", "--nproc-per-node", "2"] if os.path.exists(torchrun) else ["env", "RANK=0", "WORLD_SIZE=1"]
+        launch = [torchrun, "--no-python", "--nproc-per-node", "2"] if os.path.exists(torchrun) else ONE_RANK
         done = run(*launch, program, cwd=folder, env={**os.environ, "OMP_NUM_THREADS": "1"})
         losses = [float(line.split()[-1]) for line in done.stdout.splitlines() if line.startswith("step ")]
         checks.that("the guide's program trains", done.returncode == 0 and len(losses) == 3 and losses[-1] < losses[0] / 4, done.stdout)
@@ -166,18 +168,130 @@ def check_trainer(checks, arguments, prefix, folder):
     version = ".".join(version_of(arguments.torch))
     wanted = f"-- LibTorch {version}: libfsdp was tried with {names} " if version in tried else f"is LibTorch {version}; libfsdp was tried with {names} "
     checks.that("find_package names the LibTorch and those that were tried", wanted in said, said)
-    # Another LibTorch: of one, find_package reads no more than this before it refuses it.
-    other = os.path.join(folder, "other")
-    for header, text in ((API, ""), *((name, "#define TORCH_VERSION_MAJOR 9\n#define TORCH_VERSION_MINOR 8\n#define TORCH_VERSION_PATCH 7\n") for name in VERSIONS)):
-        path = os.path.join(other, header)
+
+
+def fake_torch(folder, *libraries):
+    """Makes what find_package reads of a LibTorch before it takes it: the headers of 9.8.7, and empty libraries."""
+    numbers = "#define TORCH_VERSION_MAJOR 9\n#define TORCH_VERSION_MINOR 8\n#define TORCH_VERSION_PATCH 7\n"
+    for name, text in ((API, ""), *((header, numbers) for header in VERSIONS), *(("lib/" + library, "") for library in libraries)):
+        path = os.path.join(folder, name)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(path, "w", encoding="utf-8") as file:
             file.write(text)
-    done = configured(arguments, prefix, guides, os.path.join(folder, "refused"), f"-DFSDP_TORCH={other}")
-    said = " ".join(done.stdout.split())
-    checks.that("another LibTorch is refused", done.returncode != 0 and f"libfsdp was built with LibTorch {version}, and" in said, said)
-    checks.that("find_package warns of a LibTorch that was not tried", f"FSDP_TORCH ({other}) is LibTorch 9.8.7; libfsdp was tried with {names} " in said
-                and "CMake Warning" in said, said)
+    return folder
+
+
+class Finding:
+    """What find_package says, in one build folder: only the first case asks for the compiler."""
+    def __init__(self, checks, arguments, folder):
+        self.checks, self.arguments, self.build = checks, arguments, os.path.join(folder, "found.build")
+
+    def ask(self, prefix, how, *options, environment=()):
+        forget = [f"-U{name}" for name in ("FSDP_*", "fsdp_DIR", "LINK", "CMAKE_DISABLE_*")]
+        done = configured(self.arguments, prefix, "found", self.build, *forget, f"-DHOW={how}", *options, env={**os.environ, **dict(environment)})
+        return done.returncode, " ".join(done.stdout.split())
+
+    def finds(self, prefix, how, said, *options):
+        status, text = self.ask(prefix, how, *options)
+        self.checks.that(f"find_package(fsdp {how}) with {options}", status == 0 and said in text and "CMake Warning at" not in text, text)
+
+    def refuses(self, prefix, how, reason, *options, environment=()):
+        """CMake warns with the reason, which a variable has, too, and has no error."""
+        status, text = self.ask(prefix, how, *options, environment=environment)
+        what = f"{how} with {options} {environment}"
+        self.checks.that(f"what find_package says of {what}", f"Reason given by package: {reason}" in text, text)
+        self.checks.that(f"no error of {what}", status == 0 and re.search(rf"-- found 0, torch \w*, cuda \w*: {re.escape(reason)}", text)
+                         and f"{how.split(';')[-1]} TRUE" not in text, text)
+
+    def refuses_required(self, prefix, how, reason, *options):
+        """The reason is CMake's only error."""
+        status, text = self.ask(prefix, f"REQUIRED;{how}", *options)
+        self.checks.that(f"the one error of REQUIRED {how} with {options}",
+                         status != 0 and text.count("CMake Error") == 1 and f"Reason given by package: {reason}" in text, text)
+
+
+def check_reasons(checks, arguments, prefix, folder):
+    """find_package says why it does not find the package or a component, and what to do."""
+    finding = Finding(checks, arguments, folder)
+    package = os.path.relpath(glob.glob(os.path.join(prefix, "lib*/cmake/fsdp"))[0], prefix)
+    with open(os.path.join(prefix, package, "fsdp-config.cmake"), encoding="utf-8") as file:
+        hdf5 = ", hdf5 (Debian: libhdf5-dev)" if "if(ON)" in file.read() else ""
+    linked = "fsdp::formats is linked with libraries that were not found: "
+    remedy = ". Install them, or name in CMAKE_PREFIX_PATH where they are."
+    # First, as pkg_check_modules remembers what it found.
+    finding.refuses(prefix, "", linked + "pkg-config (Debian: pkg-config)" + remedy, "-DCMAKE_DISABLE_FIND_PACKAGE_PkgConfig=ON")
+    finding.refuses(prefix, "", linked + "libisal (Debian: libisal-dev), libzstd (Debian: libzstd-dev), nettle (Debian: nettle-dev)" + hdf5 + remedy,
+                    environment=[("PKG_CONFIG_LIBDIR", folder)])
+    finding.refuses(prefix, "", linked + "zlib (Debian: zlib1g-dev)" + remedy, "-DCMAKE_DISABLE_FIND_PACKAGE_ZLIB=ON")
+    finding.finds(prefix, "REQUIRED", "-- found 1, torch ,", "-DLINK=fsdp::formats")
+    finding.refuses(prefix, "COMPONENTS;trch", "fsdp has no component `trch`. There are `torch` and `cuda`, and fsdp::formats needs none.")
+    # What a build without libfsdp installs.
+    bare = os.path.join(folder, "bare")
+    shutil.copytree(prefix, bare, copy_function=os.link)
+    for part in "torch", "cuda":
+        for path in glob.glob(os.path.join(bare, package, f"fsdp-{part}*")):
+            os.remove(path)
+    reason = "this package was built without libfsdp. Build and install one with libfsdp"
+    torch = arguments.torch or folder
+    for name in "torch", "cuda":
+        finding.refuses(bare, f"COMPONENTS;{name}", reason, f"-DFSDP_TORCH={torch}")
+    finding.refuses_required(bare, "COMPONENTS;torch", reason, f"-DFSDP_TORCH={torch}")
+    finding.finds(bare, "REQUIRED;OPTIONAL_COMPONENTS;torch", f"-- fsdp without torch: {reason}", "-DLINK=fsdp::formats")
+    if arguments.torch:
+        check_torch_reasons(finding, prefix, package, folder)
+
+
+def check_torch_reasons(finding, prefix, package, folder):
+    torch, version = finding.arguments.torch, ".".join(version_of(finding.arguments.torch))
+    remedy = f"set it to the folder of LibTorch {version} that has include/ and lib/"
+    finding.refuses(prefix, "COMPONENTS;torch", f"FSDP_TORCH is not set: {remedy}")
+    finding.refuses_required(prefix, "COMPONENTS;torch", f"FSDP_TORCH is not set: {remedy}")
+    finding.refuses(prefix, "COMPONENTS;torch", f"FSDP_TORCH ({folder}) holds no LibTorch: {remedy}", f"-DFSDP_TORCH={folder}")
+    finding.finds(prefix, "REQUIRED;OPTIONAL_COMPONENTS;torch", "-- fsdp without torch: FSDP_TORCH is not set", "-DLINK=fsdp::formats")
+    other = fake_torch(os.path.join(folder, "other"))
+    finding.refuses(prefix, "COMPONENTS;torch", f"libfsdp was built with LibTorch {version}, and FSDP_TORCH ({other}) is 9.8.7; versions are not binary compatible: "
+                    f"name a LibTorch {version}, or build libfsdp with this one (it was tried with ", f"-DFSDP_TORCH={other}")
+    finding.finds(prefix, "REQUIRED;COMPONENTS;torch", "-- found 1, torch TRUE,", f"-DFSDP_TORCH={torch}", "-DLINK=fsdp::fsdp")
+
+    # A package that was built with what was never tried.
+    untried = os.path.join(folder, "untried")
+    shutil.copytree(prefix, untried, copy_function=os.link)
+    numbers = os.path.join(untried, package, "fsdp-torch-version.cmake")
+    os.remove(numbers)
+    with open(numbers, "w", encoding="utf-8") as file:
+        file.write('set(FSDP_BUILT_WITH_TORCH "9.8.7")\n')
+    finding.refuses(untried, "COMPONENTS;torch", f"FSDP_TORCH ({other}) has LibTorch's headers, but no lib/libc10.so: set it to the folder of LibTorch 9.8.7",
+                    f"-DFSDP_TORCH={other}")
+    fake_torch(other, "libtorch_cpu.so", "libc10.so")
+    status, said = finding.ask(untried, "REQUIRED;COMPONENTS;torch", f"-DFSDP_TORCH={other}", "-DLINK=fsdp::fsdp")
+    finding.checks.that("find_package warns of a LibTorch that was not tried", status == 0 and "CMake Warning" in said
+                        and f"FSDP_TORCH ({other}) is LibTorch 9.8.7; libfsdp was tried with " in said, said)
+
+    # fsdp::cuda.
+    if not os.path.exists(os.path.join(prefix, package, "fsdp-cuda-targets.cmake")):
+        finding.refuses(prefix, "COMPONENTS;cuda", "this package was built without fsdp::cuda. Build and install one", f"-DFSDP_TORCH={torch}")
+        return
+    finding.refuses(untried, "COMPONENTS;torch;cuda", f"FSDP_TORCH ({other}) is a LibTorch 9.8.7 without CUDA: name one that has lib/libtorch_cuda.so",
+                    f"-DFSDP_TORCH={other}")
+    finding.finds(prefix, "REQUIRED;COMPONENTS;torch;cuda", "-- found 1, torch TRUE, cuda TRUE", f"-DFSDP_TORCH={torch}", "-DLINK=fsdp::cuda")
+    done = run(finding.arguments.cmake, "--build", finding.build)
+    finding.checks.that("a program links fsdp::cuda", done.returncode == 0, done.stdout[-1500:])
+
+
+def check_quickstart(checks, build):
+    """What samples/quickstart.sh builds is all that `cmake --install` takes."""
+    with open(os.path.join(HERE, "../../samples/quickstart.sh"), encoding="utf-8") as file:
+        targets = [target for named in re.findall(r'^step .* build ("[^"]+"|\S+) -D', file.read(), re.M) for target in named.strip('"').split()]
+    # Not `inputs`, which leaves out what is only to be there first.
+    built = set(re.findall(r'\[label="([^"]+)"', run("ninja", "-C", build, "-t", "graph", *targets).stdout))
+    made = {line.rsplit(": ", 1)[0] for line in run("ninja", "-C", build, "-t", "targets", "all").stdout.splitlines()}
+    installed = set()
+    for script in glob.glob(os.path.join(build, "**/cmake_install.cmake"), recursive=True):
+        with open(script, encoding="utf-8") as file:
+            installed |= {os.path.relpath(path, build) for path in re.findall(rf'"({re.escape(build)}/[^"]+)"', file.read())}
+    parts = installed & made
+    checks.that("what is installed is known", {"tools/fsdp-ckpt", "tools/share/fsdp-ckpt.1", "libfsdp/libfsdp.a"} <= parts, parts)
+    checks.that(f"quickstart.sh builds, with {targets}, all that is installed", len(targets) >= 2 and parts <= built, parts - built)
 
 
 def check_headers(checks, include):
@@ -246,8 +360,11 @@ def main():
         check_other_shells(checks, share)
         check_manual(checks, os.path.join(share, "man/man1/fsdp-ckpt.1"), tool)
         check_consumer(checks, arguments, prefix, folder, arguments.golden, tool)
+        check_reasons(checks, arguments, prefix, folder)
         if arguments.torch:
             check_trainer(checks, arguments, prefix, folder)
+            if arguments.generator == "Ninja":
+                check_quickstart(checks, arguments.build)
     for problem in checks.failed:
         print(problem)
     print(f"{checks.passed} checks passed, {len(checks.failed)} failed")

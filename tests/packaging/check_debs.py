@@ -17,6 +17,9 @@ import os
 import shutil
 import sys
 
+sys.path.append(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "install"))
+
+from check_install import ONE_RANK, guides_project
 from machine import Root, Skipped, check, main, run, wanted
 
 PACKAGES = ("fsdp-ckpt", "libfsdp-dev")
@@ -112,7 +115,7 @@ def fields(options, folder):
 def install(options, folder):
     found = debs(options)
     root = Root(folder)
-    for shared in filter(None, (options.golden, options.install, options.torch and os.path.dirname(options.torch))):
+    for shared in filter(None, (options.golden, options.torch and os.path.dirname(options.torch))):
         root.share(os.path.realpath(shared))
     for name in found.values():
         shutil.copy(name, os.path.join(root.path, "tmp"))
@@ -132,8 +135,8 @@ def install(options, folder):
         check(os.path.exists(os.path.join(root.path, "usr/share", page)), page)
     wanted(["dpkg", "--root=" + root.path, "--verify", "fsdp-ckpt", "libfsdp-dev"])
 
-    consumer = (f"cp -r {os.path.realpath(options.install)}/$0 /tmp && cmake -S /tmp/$0 -B /tmp/$0/build -G Ninja -DCMAKE_CXX_COMPILER={options.compiler} \"$@\" && "
-                "cmake --build /tmp/$0/build")
+    consumer = f"cmake -S /tmp/$0 -B /tmp/$0/build -G Ninja -DCMAKE_CXX_COMPILER={options.compiler} \"$@\" && cmake --build /tmp/$0/build"
+    shutil.copytree(os.path.join(options.install, "consumer"), os.path.join(root.path, "tmp/consumer"))
     # Nothing names /usr: find_package looks there.
     root.inside(["sh", "-c", consumer, "consumer"], env=environment)
     said = root.inside(["/tmp/consumer/build/consumer", step], env=environment).splitlines()
@@ -149,11 +152,12 @@ def install(options, folder):
             os.remove(header)
             with open(header, "w", encoding="utf-8") as file:
                 file.write(text.replace("#define TORCH_VERSION_MINOR ", "#define TORCH_VERSION_MINOR 9"))
-        said = root.inside(["sh", "-c", consumer, "trainer", "-DFSDP_TORCH=/tmp/other"], status=1, env=environment)
+        guides_project(os.path.join(root.path, "tmp/train"))
+        said = root.inside(["sh", "-c", consumer, "train", "-DFSDP_TORCH=/tmp/other"], status=1, env=environment)
         check("was built with LibTorch" in said, said[-2000:])
-        wanted(["rm", "-r", os.path.join(root.path, "tmp/trainer")])
-        root.inside(["sh", "-c", consumer, "trainer", f"-DFSDP_TORCH={torch}"], env=environment)
-        check(root.inside(["/tmp/trainer/build/trainer"], env=environment) == "0.5\n", "the trainer")
+        root.inside(["sh", "-c", consumer, "train", f"-DFSDP_TORCH={torch}"], env=environment)
+        said = root.inside([*ONE_RANK, "sh", "-c", "cd /tmp && train/build/train"], env=environment)
+        check(said.count("loss") == 3 and "\nstep 100  loss 0.0" in said, said)
 
     root.inside(["dpkg", "-r", "libfsdp-dev", "fsdp-ckpt"], env=environment)
     root.inside(["dpkg", "-P", "libfsdp-dev", "fsdp-ckpt"], env=environment)

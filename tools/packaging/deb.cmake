@@ -55,14 +55,6 @@ Static libraries, headers and CMake files for find_package(fsdp).
 fsdp::formats reads and writes checkpoints of sharded PyTorch training.
 ${training}")
 
-# What the packages need to be built.
-add_custom_target(packaged)
-foreach(target fsdp-ckpt fsdp-ckpt-manual fsdp_formats fsdp fsdp_cuda_parts)
-  if(TARGET ${target})
-    add_dependencies(packaged ${target})
-  endif()
-endforeach()
-
 # For deb_stage.cmake; cpack passes on what begins with CPACK_.
 set(CPACK_FSDP_LICENCE ${PROJECT_SOURCE_DIR}/LICENSE)
 set(CPACK_FSDP_STRIP ${CMAKE_STRIP})

@@ -74,7 +74,7 @@ if [ -z "$DEBS" ]; then
   options=()
   for option in "$@"; do options+=("-D$option"); done
   cmake --preset torch -B build/deb -DCMAKE_INSTALL_PREFIX=/usr ${options[@]+"${options[@]}"} >&2
-  cmake --build build/deb --target packaged >&2
+  cmake --build build/deb --target installed >&2
   cpack --config build/deb/CPackConfig.cmake -B "$DEBS" >&2
 fi
 for package in fsdp-ckpt libfsdp-dev; do
