@@ -173,6 +173,18 @@ TEST(FullyShardOptions, replicate_group) {
       });
 }
 
+TEST(FullyShardOptions, mesh) {
+  composed(
+      [](FullyShardOptions& options, const Group& group) {
+        options.process_group = nullptr;
+        options.mesh.emplace(group, std::vector<MeshDim>{{"copies", group->size()}, {"dp", 1}});
+      },
+      [](Gpt&, ShardedModule& sharded, int) {
+        EXPECT_EQ(root_of(sharded).sharding->strategy, ShardingStrategy::kHybridShard);
+        EXPECT_EQ(root_of(sharded).sharding->world_size(), 1);
+      });
+}
+
 TEST(FullyShardOptions, node_size) {
   composed(
       [](FullyShardOptions& options, const Group&) {

@@ -107,6 +107,18 @@ TEST(Options, replicate_group) {
   });
 }
 
+TEST(Options, device_mesh) {
+  spawn_ranks(2, [](const Group& group) {
+    FsdpOptions options = block_options(group);
+    options.process_group = nullptr;
+    options.sharding_strategy = ShardingStrategy::kHybridShard;
+    options.device_mesh.emplace(group, std::vector<MeshDim>{{"copies", 2}, {"dp", 1}});
+    Sharded sharded(filled_gpt(), options);
+    EXPECT_EQ(sharded.engine().shard_group()->size(), 1);
+    EXPECT_EQ(sharded.engine().replicate_group(), group);
+  });
+}
+
 TEST(Options, node_size) {
   spawn_ranks(4, [](const Group& group) {
     FsdpOptions options = block_options(group);

@@ -21,6 +21,7 @@ void leave(const char* option, T& member, const T& by) {
 void leave_out_option(FsdpOptions& options) {
   const FsdpOptions defaults;
   leave("FsdpOptions::replicate_group", options.replicate_group, defaults.replicate_group);
+  leave("FsdpOptions::device_mesh", options.device_mesh, defaults.device_mesh);
   leave("FsdpOptions::node_size", options.node_size, defaults.node_size);
   leave("FsdpOptions::sharding_strategy", options.sharding_strategy, defaults.sharding_strategy);
   leave("FsdpOptions::cpu_offload", options.cpu_offload, defaults.cpu_offload);
@@ -55,6 +56,7 @@ void leave_out_option(FsdpOptions& options) {
 void leave_out_option(FullyShardOptions& options) {
   const FullyShardOptions defaults;
   leave("FullyShardOptions::replicate_group", options.replicate_group, defaults.replicate_group);
+  leave("FullyShardOptions::mesh", options.mesh, defaults.mesh);
   leave("FullyShardOptions::node_size", options.node_size, defaults.node_size);
   leave("FullyShardOptions::sharding_strategy", options.sharding_strategy,
         defaults.sharding_strategy);

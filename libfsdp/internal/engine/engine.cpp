@@ -16,6 +16,7 @@
 #include "libfsdp/internal/engine/gather.h"
 #include "libfsdp/internal/engine/gradients.h"
 #include "libfsdp/internal/units/own_work.h"
+#include "libfsdp/internal/units/same_copies.h"
 #include "libfsdp/internal/units/shard_tensor.h"
 #include "libfsdp/internal/units/written_parameters.h"
 
@@ -148,6 +149,7 @@ void Engine::open_forward() {
   check_untouched();
   follow_freezing();
   follow_with_gradients();
+  if (!has_run_) require_same_copies(units_);
   thread_ = std::this_thread::get_id();
   grad_mode_ = at::GradMode::is_enabled();
   if (failed_) options_.process_group->monitor().recovered();

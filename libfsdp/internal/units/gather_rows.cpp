@@ -12,19 +12,6 @@
 #include "libfsdp/internal/units/unit.h"
 
 namespace fsdp::internal {
-namespace {
-
-// Returns the dimensions of the mesh over which the parameter is cut.
-DeviceMesh cut_over(const Parameter& parameter, const DeviceMesh& mesh) {
-  std::vector<std::string> names;
-  for (const Placement& placement : parameter.placed.placements)
-    names.push_back(placement.mesh.name(0));
-  if (parameter.unit->sharding->world_size() > 1) names.push_back(mesh.name(mesh.ndim() - 1));
-  return mesh.root().select(names);
-}
-
-}  // namespace
-
 at::Tensor gather_blocks(const Unit& unit, const at::Tensor& local, const std::string& what) {
   const auto& ranks = unit.sharding->mesh.shard;
   if (ranks->size() == 1) return local.view({1, -1});
@@ -94,13 +81,23 @@ at::Tensor rows_of(const at::Tensor& block, const ShardLayout& layout, int rank)
       .reshape(layout.shape_of(rank));
 }
 
+DeviceMesh cut_over(const Parameter& parameter) {
+  const Sharding& sharding = *parameter.unit->sharding;
+  const DeviceMesh& mesh = *sharding.device_mesh;
+  std::vector<std::string> names;
+  for (const Placement& placement : parameter.placed.placements)
+    names.push_back(placement.mesh.name(0));
+  if (sharding.world_size() > 1) names.push_back(mesh.name(mesh.ndim() - 1));
+  return mesh.root().select(names);
+}
+
 ShardedTensor sharded_tensor(const Parameter& parameter, at::Tensor rows) {
   const Sharding& sharding = *parameter.unit->sharding;
   ShardedTensor result;
   result.layout = parameter.layout;
   result.part = sharding.rank();
   if (sharding.device_mesh) {
-    const DeviceMesh over = cut_over(parameter, *sharding.device_mesh);
+    const DeviceMesh over = cut_over(parameter);
     std::tie(result.replica, result.replica_count) = over.copy();
     result.over = over.text() + " of " + over.root().text();
   } else if (const auto& replicas = sharding.mesh.replicate) {

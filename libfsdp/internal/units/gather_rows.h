@@ -7,6 +7,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "libfsdp/device_mesh.h"
 #include "libfsdp/shard_layout.h"
 #include "libfsdp/state_value.h"
 
@@ -36,6 +37,9 @@ at::Tensor block_of(const at::Tensor& whole, const ShardLayout& layout);
 
 // Returns a rank's rows of the block; a view if it is contiguous.
 at::Tensor rows_of(const at::Tensor& block, const ShardLayout& layout, int rank);
+
+// Returns the dimensions of the mesh that cut the parameter.  Requires: its sharding has a mesh.
+DeviceMesh cut_over(const Parameter& parameter);
 
 // Returns this rank's rows of a tensor that is cut as the parameter is.
 ShardedTensor sharded_tensor(const Parameter& parameter, at::Tensor rows);

@@ -24,10 +24,10 @@ namespace {
 
 using test::Llama;
 using test::LlamaSizes;
-using torch::Tensor;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using torch::Tensor;
 using Mesh2 = std::vector<MeshDim>;
 
 FullyShardOptions over(const DeviceMesh& mesh) {
@@ -61,10 +61,9 @@ std::map<std::string, Tensor> tensors_of(const StateDict& state) {
 
 // Ranks are threads, and draw from one generator: one builds after the other.
 template <typename Build>
-auto one_by_one(const Group& group, const Build& build) {
+auto one_by_one(const Build& build) {
   static std::mutex mutex;
   const std::scoped_lock lock(mutex);
-  (void)group;
   return build();
 }
 
@@ -83,7 +82,7 @@ void train_beside(const Case& test) {
     std::optional<DeviceMesh> experts;
     if (!test.experts.empty()) experts.emplace(group, test.experts);
     const DeviceMesh one = one_rank(group);
-    auto [model, whole] = one_by_one(group, [&] {
+    auto [model, whole] = one_by_one([&] {
       return std::pair(
           filled(test.sizes, mesh["tp"], experts ? std::optional((*experts)["ep"]) : std::nullopt),
           filled(test.sizes, one, one));
@@ -243,6 +242,204 @@ TEST(Differentiable, gradients_are_those_of_the_whole) {
   });
 }
 
+// Layers of random sizes, also with fewer features than ranks, against those of torch::nn: values
+// from the same seed, outputs, and gradients of inputs and parameters.
+class RandomLayers {
+ public:
+  RandomLayers(const Group& group, std::uint64_t seed)
+      : group_(group),
+        mesh_(group, {{"tp", group->size()}}),
+        seed_(seed),
+        generator_(at::detail::createCPUGenerator(seed)) {}
+
+  void run() {
+    const std::int64_t in = number(1, 9);
+    const std::int64_t out = number(1, 9);
+    const std::int64_t length = number(1, 3) * group_->size();
+    const Tensor x = random_values({2, length, in}, seed_ + 1);
+    const Tensor factor = random_values({2, length, out}, seed_ + 2);
+    switch (number(0, 4)) {
+      case 0:
+        return column({in, out, number(0, 1) == 1}, x, factor);
+      case 1:
+        return row({in, out, number(0, 1) == 1}, x, factor);
+      case 2:
+        return embedding({in, out, number(0, 1) == 1}, length, factor);
+      case 3:
+        return norm({in, 1e-5, false, number(0, 1) == 1}, x);
+      default:
+        return cross_entropy(x.reshape({-1, in}));
+    }
+  }
+
+ private:
+  std::int64_t number(std::int64_t least, std::int64_t most) {
+    return torch::randint(least, most + 1, {1}, generator_).item<std::int64_t>();
+  }
+  template <typename Build>
+  auto seeded(const Build& build) {
+    return one_by_one([&] {
+      torch::manual_seed(seed_);
+      return build();
+    });
+  }
+  // This rank's part along a dimension.
+  Tensor own(const Tensor& whole, std::int64_t dim) {
+    const auto wrapped = static_cast<int>(c10::maybe_wrap_dim(dim, whole.dim()));
+    const ShardLayout layout = layout_of({whole.sizes().vec(), {{mesh_, wrapped}}});
+    const auto at = static_cast<std::size_t>(wrapped);
+    return whole.narrow(wrapped, layout.offset[at], layout.shape[at]);
+  }
+  Tensor leaf(const Tensor& values) {
+    return on_device(values.detach().clone(), group_).requires_grad_();
+  }
+  void same(const char* what, const Tensor& found, const Tensor& wanted) {
+    ASSERT_TRUE(found.defined()) << what;
+    ASSERT_EQ(found.sizes(), wanted.sizes()) << what;
+    EXPECT_LE(distance(found.detach(), wanted.detach()), 2e-5) << what;
+  }
+  void backward(const Tensor& output, const Tensor& factor) {
+    (output * on_device(factor.contiguous(), group_)).sum().backward();
+  }
+
+  void column(ParallelLinearOptions options, const Tensor& x, const Tensor& factor) {
+    if (number(0, 1) == 1) options.sequence_dim = 1;
+    options.whole_features = number(0, 1) == 1;
+    auto layer = seeded([&] { return ColumnParallelLinear(options, mesh_); });
+    auto plain = seeded([&] {
+      return torch::nn::Linear(
+          torch::nn::LinearOptions(options.in_features, options.out_features).bias(options.bias));
+    });
+    same("column weight", layer->weight, own(plain->weight, 0));
+    move(layer);
+    const Tensor input = leaf(options.sequence_dim ? own(x, 1) : x);
+    const Tensor whole_input = x.clone().requires_grad_();
+    const Tensor output = layer(input);
+    const Tensor whole = plain(whole_input);
+    same("column", output, options.whole_features ? whole : own(whole, -1));
+    backward(output, options.whole_features ? factor : own(factor, -1));
+    (whole * factor).sum().backward();
+    same("column input", input.grad(),
+         options.sequence_dim ? own(whole_input.grad(), 1) : whole_input.grad());
+    same("column weight gradient", layer->weight.grad(), own(plain->weight.grad(), 0));
+    if (options.bias) same("column bias", layer->bias.grad(), own(plain->bias.grad(), 0));
+  }
+
+  void row(ParallelLinearOptions options, const Tensor& x, const Tensor& factor) {
+    if (number(0, 1) == 1) options.sequence_dim = 1;
+    options.whole_features = number(0, 1) == 1;
+    auto layer = seeded([&] { return RowParallelLinear(options, mesh_); });
+    auto plain = seeded([&] {
+      return torch::nn::Linear(
+          torch::nn::LinearOptions(options.in_features, options.out_features).bias(options.bias));
+    });
+    same("row weight", layer->weight, own(plain->weight, 1));
+    move(layer);
+    const Tensor input = leaf(options.whole_features ? x : own(x, -1));
+    const Tensor whole_input = x.clone().requires_grad_();
+    const Tensor output = layer(input);
+    const Tensor whole = plain(whole_input);
+    same("row", output, options.sequence_dim ? own(whole, 1) : whole);
+    backward(output, options.sequence_dim ? own(factor, 1) : factor);
+    (whole * factor).sum().backward();
+    same("row input", input.grad(),
+         options.whole_features ? whole_input.grad() : own(whole_input.grad(), -1));
+    same("row weight gradient", layer->weight.grad(), own(plain->weight.grad(), 1));
+    if (options.bias) same("row bias", layer->bias.grad(), plain->bias.grad());
+  }
+
+  void embedding(ParallelEmbeddingOptions options, std::int64_t length, const Tensor& factor) {
+    if (number(0, 1) == 1) options.sequence_dim = 1;
+    auto layer = seeded([&] { return ParallelEmbedding(options, mesh_); });
+    auto plain =
+        seeded([&] { return torch::nn::Embedding(options.num_embeddings, options.embedding_dim); });
+    const std::int64_t dim = options.cuts_vocabulary ? 0 : 1;
+    same("embedding weight", layer->weight, own(plain->weight, dim));
+    move(layer);
+    const Tensor tokens = random_tokens({2, length}, options.num_embeddings, seed_ + 3);
+    const Tensor output = layer(on_device(tokens, group_));
+    const Tensor whole = plain(tokens);
+    same("embedding", output, options.sequence_dim ? own(whole, 1) : whole);
+    backward(output, options.sequence_dim ? own(factor, 1) : factor);
+    (whole * factor).sum().backward();
+    same("embedding gradient", layer->weight.grad(), own(plain->weight.grad(), dim));
+  }
+
+  void norm(SequenceParallelNormOptions options, const Tensor& x) {
+    SequenceParallelNorm layer(options, mesh_);
+    torch::nn::LayerNorm plain(torch::nn::LayerNormOptions({options.features}));
+    move(layer);
+    const Tensor factor = random_values(x.sizes().vec(), seed_ + 4);
+    const Tensor input = leaf(own(x, 1));
+    const Tensor whole_input = x.clone().requires_grad_();
+    const Tensor output = layer(input);
+    const Tensor whole = plain(whole_input);
+    same("norm", output, own(whole, 1));
+    backward(output, own(factor, 1));
+    (whole * factor).sum().backward();
+    same("norm input", input.grad(), own(whole_input.grad(), 1));
+    same("norm weight", layer->weight.grad(), plain->weight.grad());
+    if (options.bias) same("norm bias", layer->bias.grad(), plain->bias.grad());
+  }
+
+  void cross_entropy(const Tensor& logits) {
+    const Tensor targets = random_tokens({logits.size(0)}, logits.size(1), seed_ + 5);
+    const Tensor input = leaf(own(logits, 1) * 5);
+    const Tensor whole_input = (logits * 5).requires_grad_();
+    const Tensor loss =
+        cross_entropy_of_parts(input, on_device(targets, group_), logits.size(1), mesh_);
+    const Tensor whole = torch::nn::functional::cross_entropy(whole_input, targets);
+    same("cross entropy", loss, whole);
+    loss.backward();
+    whole.backward();
+    same("cross entropy gradient", input.grad(), own(whole_input.grad(), 1));
+  }
+
+  template <typename Layer>
+  void move(Layer& layer) {
+    if (const auto device = test::device_id_of_rank(group_->rank())) layer->to(*device);
+  }
+
+  const Group group_;
+  const DeviceMesh mesh_;
+  const std::uint64_t seed_;
+  at::Generator generator_;
+};
+
+TEST(Layers, of_any_sizes_are_those_of_torch_nn) {
+  for (const int ranks : {2, 3}) {
+    spawn_ranks(ranks, [](const Group& group) {
+      for (std::uint64_t seed = 1; seed <= 120; ++seed) {
+        SCOPED_TRACE(seed);
+        RandomLayers(group, seed).run();
+        if (::testing::Test::HasFatalFailure()) return;
+      }
+    });
+  }
+}
+
+TEST(TensorParallel, whole_parameters_that_differ_are_found_before_they_are_used) {
+  spawn_ranks(4, [](const Group& group) {
+    const DeviceMesh mesh(group, {{"dp", 2}, {"tp", 2}});
+    Llama model = one_by_one([&] { return filled({}, mesh["tp"]); });
+    if (group->rank() % 2 == 1) {
+      const torch::NoGradGuard no_grad;
+      model->layers[1]->as<test::LlamaBlock>()->norm2->weight.add_(1);
+    }
+    const auto sharded = shard_llama(model, over(mesh["dp"]));
+    const Tensor tokens = on_device(random_tokens({2, 9}, 61, 1), group);
+    EXPECT_THAT(error_of([&] { model->forward(tokens); }),
+                AllOf(HasSubstr("what ranks along 'tp' hold alike"),
+                      HasSubstr("parameter 'layers.1.ffn_norm.weight'")));
+    // As a load would.
+    for (const auto& [name, shard] : sharded->named_parameters()) {
+      const torch::NoGradGuard no_grad;
+      if (name == "layers.1.ffn_norm.weight") shard.detach().fill_(1);
+    }
+    model->forward(tokens).backward();
+  });
+}
+
 TEST(TensorParallel, trains_as_the_module_on_one_rank) {
   for (const bool sequence : {false, true}) {
     for (const Mesh2& mesh : {Mesh2{{"dp", 2}, {"tp", 2}}, Mesh2{{"dp", 1}, {"tp", 2}},
@@ -284,7 +481,7 @@ TEST(TensorParallel, checkpoints_are_of_the_whole) {
     spawn_ranks(ranks, [&](const Group& group) {
       const DeviceMesh mesh(group, dims);
       const DeviceMesh experts(group, expert_dims);
-      Llama model = one_by_one(group, [&] { return filled(sizes, mesh["tp"], experts["ep"]); });
+      Llama model = one_by_one([&] { return filled(sizes, mesh["tp"], experts["ep"]); });
       const auto sharded = shard_llama(model, over(mesh["dp"]), experts["edp"]);
       torch::optim::AdamW optimizer(sharded->parameters(), torch::optim::AdamWOptions(0.01));
       TrainingState state;
@@ -355,7 +552,7 @@ TEST(TensorParallel, checkpoints_are_of_the_whole) {
 TEST(TensorParallel, whole_state_is_loaded_and_scattered) {
   spawn_ranks(4, [](const Group& group) {
     const DeviceMesh mesh(group, {{"dp", 2}, {"tp", 2}});
-    Llama model = one_by_one(group, [&] { return filled({}, mesh["tp"]); });
+    Llama model = one_by_one([&] { return filled({}, mesh["tp"]); });
     const auto sharded = shard_llama(model, over(mesh["dp"]));
     torch::optim::AdamW optimizer(sharded->parameters(), torch::optim::AdamWOptions(0.01));
     model->forward(on_device(random_tokens({2, 9}, 61, 1), group)).backward();
