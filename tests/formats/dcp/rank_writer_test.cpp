@@ -10,6 +10,7 @@
 #include <numeric>
 #include <random>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -33,6 +34,7 @@ namespace fs = std::filesystem;
 struct Cut {
   std::vector<std::int64_t> shape;
   std::size_t row_dims = 1;
+  std::vector<dcp::TensorBlock> blocks;
 };
 
 std::size_t numel_of(const Cut& cut) {
@@ -72,6 +74,7 @@ class DcpParts : public testing::Test {
       tensor.dtype = DType::kUInt8;
       tensor.shape = cut.shape;
       tensor.row_dims = cut.row_dims;
+      tensor.blocks = cut.blocks;
       tensor.writers = std::make_shared<const std::vector<std::int64_t>>(writers);
       entries.emplace_back(Value::string(key(entries.size())),
                            dcp::part_reference(entries.size(), tensor));
@@ -136,6 +139,78 @@ TEST_F(DcpParts, every_way_of_cutting_is_whole_again) {
           << tensor.key << ' ' << testing::PrintToString(cut.shape) << " by " << cut.row_dims;
       const std::size_t per_part = cut.row_dims > 1 ? 2 * cut.row_dims - 1 : 1;
       EXPECT_LE(tensor.chunks.size(), static_cast<std::size_t>(ranks) * per_part);
+    }
+  }
+}
+
+// Returns the part's rows of a block, by walking over all elements of the tensor.
+std::string part_of_block(const Cut& cut, std::size_t tensor, std::int64_t part,
+                          std::int64_t parts) {
+  const dcp::TensorBlock& block = cut.blocks[static_cast<std::size_t>(part / parts)];
+  const std::string whole = content_of(cut, tensor);
+  std::string inside;
+  std::vector<std::int64_t> index(cut.shape.size(), 0);
+  for (const char byte : whole) {
+    bool in = true;
+    for (std::size_t d = 0; d < index.size(); ++d)
+      in = in && index[d] >= block.box.offset[d] &&
+           index[d] < block.box.offset[d] + block.box.size[d];
+    if (in) inside += byte;
+    for (std::size_t d = index.size(); d-- > 0;) {
+      if (++index[d] < cut.shape[d]) break;
+      index[d] = 0;
+    }
+  }
+  if (inside.empty()) return inside;
+  const std::int64_t all = count_rows(block.box.size, block.row_dims);
+  const RowCut rows = cut_rows(all, parts);
+  const std::size_t row = inside.size() / static_cast<std::size_t>(all);
+  return inside.substr(static_cast<std::size_t>(rows.begin(part % parts)) * row,
+                       static_cast<std::size_t>(rows.count(part % parts)) * row);
+}
+
+// So does a tensor that is cut along other dimensions first, as tensor parallelism does it.
+TEST_F(DcpParts, blocks_along_any_dimensions_are_whole_again) {
+  std::mt19937 random(4);
+  const auto below = [&](std::size_t end) { return static_cast<std::int64_t>(random() % end); };
+  for (int i = 0; i < 80; ++i) {
+    const std::int64_t first = 1 + below(3);
+    const std::int64_t second = 1 + below(3);
+    const std::int64_t parts = 1 + below(3);
+    if (first * second == 1) continue;
+    std::vector<Cut> cuts;
+    for (std::size_t t = 0; t < 4; ++t) {
+      Cut cut;
+      cut.shape.resize(1 + static_cast<std::size_t>(below(3)));
+      for (auto& size : cut.shape) size = 1 + below(7);
+      const auto one = static_cast<std::size_t>(below(cut.shape.size()));
+      const auto other = static_cast<std::size_t>(below(cut.shape.size()));
+      for (std::int64_t a = 0; a < first; ++a) {
+        for (std::int64_t b = 0; b < second; ++b) {
+          dcp::TensorBlock block{whole_box(cut.shape),
+                                 1 + static_cast<std::size_t>(below(cut.shape.size()))};
+          for (const auto& [dim, part, of] :
+               {std::tuple(one, a, first), std::tuple(other, b, second)}) {
+            const RowCut range = cut_rows(block.box.size[dim], of);
+            block.box.offset[dim] += range.begin(part);
+            block.box.size[dim] = range.count(part);
+          }
+          cut.blocks.push_back(std::move(block));
+        }
+      }
+      cuts.push_back(std::move(cut));
+    }
+    SCOPED_TRACE(i);
+    write(cuts, first * second * parts, [&](std::size_t tensor, std::int64_t part) {
+      return part_of_block(cuts[tensor], tensor, part, parts);
+    });
+    const auto found = open_checkpoint(path());
+    EXPECT_TRUE(found->verify(VerifyOptions{}).findings.empty());
+    for (const TensorEntry& tensor : found->index().tensors) {
+      const auto number = static_cast<std::size_t>(std::stoull(tensor.key.substr(1)));
+      EXPECT_EQ(tensor.shape, cuts[number].shape);
+      EXPECT_EQ(test::to_text(test::tensor_bytes(*found, tensor)), content_of(cuts[number], number))
+          << tensor.key;
     }
   }
 }

@@ -10,10 +10,16 @@
 #include <torch/torch.h>
 
 #include "libfsdp/checkpoint.h"
+#include "libfsdp/device_mesh.h"
 #include "libfsdp/fully_shard.h"
 #include "libfsdp/gathered.h"
+#include "libfsdp/internal/units/same_copies.h"
 #include "libfsdp/optim_state_dict.h"
+#include "libfsdp/parallel/differentiable.h"
+#include "libfsdp/parallel/expert_parallel.h"
+#include "libfsdp/parallel/tensor_parallel.h"
 #include "libfsdp/param_groups.h"
+#include "libfsdp/placement.h"
 #include "tests/libfsdp/error_of.h"
 #include "tests/libfsdp/train_loop.h"
 #include "tests/parity/parallel_llama.h"
