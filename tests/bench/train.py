@@ -24,10 +24,11 @@ from importlib.metadata import version
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SIZES = {
+    "8": dict(width=8, layers=125, vocabulary=64, length=8, batch=1),      # 1,505 tiny parameters
     "64": dict(width=64, layers=4, vocabulary=256, length=32, batch=2),
     "512": dict(width=512, layers=6, vocabulary=8000, length=64, batch=2),
 }
-STEPS = {"64": dict(steps=200, warmup=20), "512": dict(steps=12, warmup=3)}
+STEPS = {"8": dict(steps=30, warmup=5), "64": dict(steps=200, warmup=20), "512": dict(steps=12, warmup=3)}
 # Kinds: (language, options of its trainer).
 PEERS = {
     "LibTorch, unsharded": ("C++", dict(sharded=0)),
@@ -173,6 +174,19 @@ def scaling(b, size, name):
     sys.stdout.flush()
 
 
+def memory(trainer):
+    """What a rank holds at most: libfsdp's by estimate_memory(), which simulated devices hold; FSDP2's by PyTorch's FSDPMemTracker."""
+    print("\n### Memory of a rank, AdamW, float32, without activations\n")
+    print("| GPT | ranks | libfsdp MiB | FSDP2 MiB | ratio |\n|---|---:|---:|---:|---:|")
+    for world, sizes in ((4, SIZES["512"]), (8, dict(width=1024, layers=24, vocabulary=8000, length=64, batch=2))):
+        told = [f"{name}={value}" for name, value in sizes.items()]
+        ours, theirs = (json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+                        for command in ([trainer, *told, f"estimate={world}"],
+                                        [sys.executable, os.path.join(HERE, "train_memory.py"), *told, f"ranks={world}"]))
+        print(f"| hidden {sizes['width']}, {sizes['layers']} layers | {world} | {ours['mib']:,.0f} | {theirs['mib']:,.0f} | "
+              f"{ours['mib'] / theirs['mib']:.2f} |", flush=True)
+
+
 def machine():
     with open("/proc/cpuinfo") as f:
         cpu = re.search(r"model name\s*: (.*)", f.read())
@@ -181,7 +195,7 @@ def machine():
 
 
 def main():
-    parts = [part for size in SIZES for part in (f"peers{size}", f"strong{size}", f"weak{size}")]
+    parts = ["peers8"] + [f"{part}{size}" for size in ("64", "512") for part in ("peers", "strong", "weak")] + ["memory"]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trainer", required=True, help="bench_train_step")
     parser.add_argument("--rounds", type=int, default=5)
@@ -194,6 +208,9 @@ def main():
     print(f"{machine()}; {args.rounds} rounds")
     b = Bench(args)
     for part in args.only:
+        if part == "memory":
+            memory(args.trainer)
+            continue
         name, size = re.fullmatch(r"([a-z]+)(\d+)", part).groups()
         peers(b, size) if name == "peers" else scaling(b, size, name)
     print("\nAll kinds trained alike: every first loss agrees to 1e-5, every last one to 1e-3.")

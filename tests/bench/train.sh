@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Measures training steps of libfsdp against PyTorch's FSDP1 and FSDP2, side by side in one run, and prints markdown tables.
 #
-#   tests/bench/train.sh [--rounds N] [--steps N] [--only peers64,peers512,strong64,strong512,weak64,weak512] [--trainer PATH]
+#   tests/bench/train.sh [--rounds N] [--steps N] [--only peers8,peers64,peers512,strong64,...,memory] [--trainer PATH]
 #
 # About 25 minutes on two cores that do nothing else; needs about 5 GB of memory.
 set -euo pipefail

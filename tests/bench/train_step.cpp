@@ -30,6 +30,7 @@
 #include "libfsdp/internal/comm/collectives.h"
 #include "libfsdp/internal/comm/errors.h"
 #include "libfsdp/internal/engine/engine.h"
+#include "libfsdp/memory_estimate.h"
 #include "libfsdp/meta_device.h"
 #include "libfsdp/optim/adamw.h"
 #include "libfsdp/process_group.h"
@@ -63,6 +64,7 @@ const Settings kDefaults = {
     {"device", "cpu"},   // or cuda, if the program links fsdp::cuda
     {"backend", ""},     // empty: that of the device
     {"trace", ""},       // the file for a trace of one more step
+    {"estimate", "0"},   // ranks of which to print the memory, in MiB, instead of training
 };
 
 std::vector<Settings> settings_of(int argc, char** argv) {
@@ -310,6 +312,18 @@ void run(const Settings& settings, const std::shared_ptr<ProcessGroup>& group) {
   print(timing, *group, rest.str());
 }
 
+void print_estimate(const Settings& settings) {
+  const auto number = [&](const char* name) { return std::stoll(settings.at(name)); };
+  const MetaDevice meta;
+  const GPT model(Sizes{number("width"), number("layers"), number("vocabulary"), number("length"),
+                        number("batch")});
+  TrainingSetup setup;
+  setup.world_size = std::stoi(settings.at("estimate"));
+  setup.adds_while_scattering = true;
+  const MemoryEstimate found = estimate_memory(*model, options_of(settings, model, nullptr), setup);
+  std::cout << "{\"mib\": " << static_cast<double>(found.on_device()) / (1 << 20) << "}\n";
+}
+
 // Returns whether all trainings succeeded.
 bool run_all(const std::vector<Settings>& all) {
   torch::set_num_threads(1);
@@ -334,7 +348,12 @@ bool run_all(const std::vector<Settings>& all) {
 
 int main(int argc, char** argv) {
   try {
-    if (fsdp::bench::run_all(fsdp::bench::settings_of(argc, argv))) return 0;
+    const auto all = fsdp::bench::settings_of(argc, argv);
+    if (all.front().at("estimate") != "0") {
+      fsdp::bench::print_estimate(all.front());
+      return 0;
+    }
+    if (fsdp::bench::run_all(all)) return 0;
   } catch (const std::exception& error) {
     std::cerr << error.what() << '\n';
   }

@@ -187,4 +187,5 @@ def main():
     sys.exit(2 if failed else 0)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -9,6 +9,7 @@
 
 #include <torch/torch.h>
 
+#include "libfsdp/activation_checkpoint.h"
 #include "libfsdp/fully_shard.h"
 #include "libfsdp/parallel/differentiable.h"
 #include "libfsdp/parallel/expert_parallel.h"
@@ -25,6 +26,7 @@ struct LlamaSizes {
   std::int64_t experts = 0;  // 0: each block has a feed-forward network
   bool sequence = false;     // sequence parallelism
   bool bias = false;         // in linear layers
+  bool recompute = false;    // blocks in backward
 };
 
 struct AttentionImpl : torch::nn::Module {
@@ -164,7 +166,12 @@ struct LlamaImpl : torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& tokens) {
     const auto inputs = tokens.slice(1, 0, -1);
     auto x = tok_embeddings(inputs);
-    for (const auto& layer : *layers) x = layer->as<LlamaBlock>()->forward(x);
+    for (const auto& layer : *layers) {
+      const auto block = [layer](const torch::Tensor& h) {
+        return layer->as<LlamaBlock>()->forward(h);
+      };
+      x = sizes.recompute ? checkpoint(block, x) : block(x);
+    }
     x = sizes.sequence ? part_norm(x) : norm(x);
     const auto logits = output(x);
     return cross_entropy_of_parts(logits.reshape({-1, logits.size(2)}),

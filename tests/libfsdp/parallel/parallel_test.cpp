@@ -2,6 +2,7 @@
 // Meshes, tensor and expert parallelism, against the same module on one rank.  Beside PyTorch's
 // parallelize_module: tests/parity/parallel_llama.py.
 #include <cmath>
+#include <functional>
 #include <map>
 #include <mutex>
 
@@ -77,6 +78,8 @@ struct Case {
   Mesh2 mesh;
   LlamaSizes sizes;
   Mesh2 experts = {};
+  std::function<void(FullyShardOptions&)> change = [](FullyShardOptions&) {};
+  double tolerance = 3e-6;  // of a loss
 };
 
 // Trains on `mesh` beside the same module on one rank that sees all data.
@@ -93,8 +96,10 @@ void train_beside(const Case& test) {
           filled(test.sizes, mesh["tp"], experts ? std::optional((*experts)["ep"]) : std::nullopt),
           filled(test.sizes, one, one));
     });
-    const auto sharded = shard_llama(model, over(mesh["dp"]),
-                                     experts ? std::optional((*experts)["edp"]) : std::nullopt);
+    FullyShardOptions options = over(mesh["dp"]);
+    test.change(options);
+    const auto sharded =
+        shard_llama(model, options, experts ? std::optional((*experts)["edp"]) : std::nullopt);
     const auto sgd = torch::optim::SGDOptions(0.2).momentum(0.5);
     torch::optim::SGD optimizer(sharded->parameters(), sgd);
     torch::optim::SGD whole_optimizer(whole->parameters(), sgd);
@@ -113,10 +118,10 @@ void train_beside(const Case& test) {
         if (place == dp.coordinate(0)) expected = loss.item<double>();
       }
       const Tensor loss = model->forward(on_device(tokens_of(dp.coordinate(0)), group));
-      EXPECT_NEAR(loss.item<double>(), expected, 3e-6) << "step " << step;
+      EXPECT_NEAR(loss.item<double>(), expected, test.tolerance) << "step " << step;
       loss.backward();
       EXPECT_NEAR(sharded->clip_grad_norm_(0.5).item<double>(),
-                  torch::nn::utils::clip_grad_norm_(whole->parameters(), 0.5), 1e-5);
+                  torch::nn::utils::clip_grad_norm_(whole->parameters(), 0.5), 4 * test.tolerance);
       optimizer.step();
       whole_optimizer.step();
     }
@@ -124,7 +129,8 @@ void train_beside(const Case& test) {
     EXPECT_EQ(found.size(), whole->named_parameters().size());
     for (const auto& item : whole->named_parameters()) {
       ASSERT_EQ(found.at(item.key()).sizes(), item.value().sizes()) << item.key();
-      EXPECT_LE(distance(found.at(item.key()), item.value().detach()), 1e-5) << item.key();
+      EXPECT_LE(distance(found.at(item.key()), item.value().detach()), 4 * test.tolerance)
+          << item.key();
     }
   });
 }
@@ -462,6 +468,25 @@ TEST(TensorParallel, trains_as_the_module_on_one_rank) {
 TEST(TensorParallel, dimensions_may_be_in_any_order_and_beside_copies) {
   train_beside({{{"tp", 2}, {"dp", 2}}, {}});
   train_beside({{{"copies", 2}, {"dp", 1}, {"tp", 2}}, {}});
+}
+
+TEST(TensorParallel, options_of_units_go_with_it) {
+  Case test{{{"dp", 2}, {"tp", 2}}, {}, {{"edp", 2}, {"ep", 2}}};
+  test.sizes.experts = 4;
+  test.sizes.sequence = true;
+  test.sizes.recompute = true;
+  train_beside(test);
+  for (const auto strategy : {ShardingStrategy::kShardGradOp, ShardingStrategy::kNoShard}) {
+    test.change = [strategy](FullyShardOptions& options) { options.sharding_strategy = strategy; };
+    train_beside(test);
+  }
+  test.change = [](FullyShardOptions& options) { options.offload_policy.offload_params = true; };
+  train_beside(test);
+  test.tolerance = 0.03;
+  test.change = [](FullyShardOptions& options) {
+    options.mp_policy = {.param_dtype = torch::kBFloat16, .reduce_dtype = torch::kFloat};
+  };
+  train_beside(test);
 }
 
 TEST(ExpertParallel, trains_as_the_module_on_one_rank) {
