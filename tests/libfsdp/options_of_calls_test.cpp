@@ -642,6 +642,55 @@ TEST(Documented, norms_agree_with_torchs_where_nothing_is_sharded) {
   });
 }
 
+TEST(Documented, backward_pre_gathers_before_the_gradients_and_backward_post_after_them) {
+  spawn_ranks(2, [](const Group& group) {
+    // Returns whether the next unit was asked for when the gradients of one are computed.
+    const auto asks_ahead = [&](BackwardPrefetch prefetch) {
+      FsdpOptions options = options_over(group, module_wrap_policy<BlockImpl>());
+      options.bucket_bytes = 0;
+      options.backward_prefetch = prefetch;
+      Gpt module = filled_gpt(4);
+      Sharded sharded(module, options);
+      for (int step = 0; step < 2; ++step) gpt_loss(sharded, group->rank(), step).backward();
+      const Unit& next = *sharded.engine().units()[2];
+      EXPECT_EQ(sharded.name_of(next), "blocks.1");
+      std::optional<UnitState> state;
+      module->blocks->ptr<BlockImpl>(2)->up->weight.register_hook(
+          [&](const Tensor&) { state = next.state; });
+      gpt_loss(sharded, group->rank(), 2).backward();
+      EXPECT_TRUE(state);
+      return state != UnitState::kSharded;
+    };
+    EXPECT_TRUE(asks_ahead(BackwardPrefetch::kBackwardPre));
+    EXPECT_FALSE(asks_ahead(BackwardPrefetch::kBackwardPost));
+    EXPECT_FALSE(asks_ahead(BackwardPrefetch::kNone));
+  });
+}
+
+TEST(Documented, a_barrier_holds_ranks_until_all_have_come) {
+  std::atomic<int> came = 0;
+  with_strategy(3, [&](StrategyOptions& options) {
+    Strategy<Gpt> strategy(options);
+    strategy.setup_environment();
+    ++came;
+    strategy.barrier("here");
+    EXPECT_EQ(came, 3);
+    strategy.teardown();
+  });
+}
+
+TEST(Documented, an_optimizer_refuses_sharded_state_that_was_not_flattened) {
+  spawn_ranks(2, [](const Group& group) {
+    Sharded sharded(filled_gpt(), options_over(group));
+    torch::optim::Adam adam(sharded.parameters(), 1e-3);
+    gpt_loss(sharded, group->rank(), 0).backward();
+    adam.step();
+    const StateDict state = sharded_optim_state_dict(sharded, adam);
+    EXPECT_ANY_THROW(load_optimizer_state_dict(adam, state));
+    load_optimizer_state_dict(adam, flatten_sharded_optim_state_dict(state, sharded, adam));
+  });
+}
+
 TEST(Documented, states_of_optimizers_are_not_copied) {
   spawn_ranks(1, [](const Group& group) {
     Sharded sharded(filled_gpt(), options_over(group));
