@@ -6,12 +6,14 @@
 #include "libfsdp/checkpoint.h"
 #include "libfsdp/internal/checkpoint/checkpoint_reader.h"
 #include "libfsdp/internal/checkpoint/load_plan.h"
+#include "libfsdp/internal/construction/left_out_option.h"
 
 namespace fsdp {
 using namespace internal;
 
 LoadReport load(const std::filesystem::path& path, StateDict& state,
-                const std::shared_ptr<ProcessGroup>& group, const LoadOptions& options) {
+                const std::shared_ptr<ProcessGroup>& group, const LoadOptions& given) {
+  const LoadOptions options = with_option_left_out(given);
   const std::string what = "load " + path.native();
   std::optional<CheckpointReader> reader;
   std::optional<LoadPlan> plan;

@@ -29,6 +29,7 @@
 #include "libfsdp/internal/checkpoint/tensor_bridge.h"
 #include "libfsdp/internal/comm/collectives.h"
 #include "libfsdp/internal/comm/errors.h"
+#include "libfsdp/internal/construction/left_out_option.h"
 
 namespace fsdp {
 using namespace internal;
@@ -124,7 +125,7 @@ class FolderSave {
              const SaveOptions& options)
       : folder_(folder),
         group_(group),
-        options_(options),
+        options_(with_option_left_out(options)),
         what_("save " + folder.native()),
         first_(group->rank() == 0) {}
 
@@ -238,7 +239,8 @@ void save_with_meta(const std::filesystem::path& folder, const StateDict& parts,
 }
 
 void save_file(const std::filesystem::path& file, const StateDict& state,
-               const std::shared_ptr<ProcessGroup>& group, const SaveOptions& options) {
+               const std::shared_ptr<ProcessGroup>& group, const SaveOptions& given) {
+  const SaveOptions options = with_option_left_out(given);
   agree(group, "save " + file.native(), [&] {
     if (group->rank() != 0) return;
     const StateContent content = state_content(state);

@@ -25,6 +25,7 @@
 #include "libfsdp/internal/checkpoint/scaler_state.h"
 #include "libfsdp/internal/checkpoint/training_parts.h"
 #include "libfsdp/internal/comm/errors.h"
+#include "libfsdp/internal/construction/left_out_option.h"
 #include "libfsdp/optim_state_dict.h"
 
 namespace fsdp {
@@ -269,7 +270,8 @@ class TrainingLoad {
 }  // namespace
 
 LoadReport load(const std::filesystem::path& path, TrainingState& state,
-                const TrainingLoadOptions& options) {
+                const TrainingLoadOptions& given) {
+  const TrainingLoadOptions options = with_option_left_out(given);
   const auto group = group_of(state);
   const std::string what = "load " + path.native();
   std::optional<TrainingLoad> training;

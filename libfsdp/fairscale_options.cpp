@@ -6,10 +6,12 @@
 #include <c10/util/Exception.h>
 
 #include "libfsdp/internal/comm/errors.h"
+#include "libfsdp/internal/construction/left_out_option.h"
 
 namespace fsdp {
 
-StrategyOptions strategy_options(const DDPFullyShardedOptions& options) {
+StrategyOptions strategy_options(const DDPFullyShardedOptions& given) {
+  const DDPFullyShardedOptions options = internal::with_option_left_out(given);
   FSDP_CHECK(options.move_grads_to_cpu.value_or(options.cpu_offload) == options.cpu_offload,
              "move_grads_to_cpu is ", *options.move_grads_to_cpu, " and cpu_offload is ",
              options.cpu_offload,

@@ -27,6 +27,7 @@
 #include "libfsdp/internal/comm/rendezvous.h"
 #include "libfsdp/internal/comm/store_client.h"
 #include "libfsdp/internal/comm/store_endpoint.h"
+#include "libfsdp/internal/construction/left_out_option.h"
 
 namespace fsdp {
 using namespace internal;
@@ -337,7 +338,8 @@ bool is_backend_available(const std::string& name) {
   return has_backend(name);
 }
 
-std::shared_ptr<ProcessGroup> init_process_group(const ProcessGroupOptions& options) {
+std::shared_ptr<ProcessGroup> init_process_group(const ProcessGroupOptions& given) {
+  const ProcessGroupOptions options = with_option_left_out(given);
   const std::string backend = backend_of(options);
   const auto& kind = backend_kind(backend);
   const c10::DeviceType type = device_type_of(options, kind);

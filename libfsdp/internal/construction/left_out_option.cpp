@@ -7,6 +7,15 @@
 #include <string>
 #include <variant>
 
+#include "libfsdp/checkpoint.h"
+#include "libfsdp/fairscale_options.h"
+#include "libfsdp/fully_shard.h"
+#include "libfsdp/fully_sharded.h"
+#include "libfsdp/options.h"
+#include "libfsdp/process_group.h"
+#include "libfsdp/state_dict.h"
+#include "libfsdp/strategy.h"
+
 namespace fsdp::internal {
 namespace {
 
@@ -119,6 +128,65 @@ void leave_out_option(StrategyOptions& options) {
   leave("StrategyOptions::state_dict_type", options.state_dict_type, defaults.state_dict_type);
   leave("StrategyOptions::state_dict_to_cpu", options.state_dict_to_cpu,
         defaults.state_dict_to_cpu);
+}
+
+void leave_out_option(DDPFullyShardedOptions& options) {
+  const DDPFullyShardedOptions defaults;
+  leave("DDPFullyShardedOptions::cpu_offload", options.cpu_offload, defaults.cpu_offload);
+  leave("DDPFullyShardedOptions::flatten_parameters", options.flatten_parameters,
+        defaults.flatten_parameters);
+  leave("DDPFullyShardedOptions::reshard_after_forward", options.reshard_after_forward,
+        defaults.reshard_after_forward);
+  leave("DDPFullyShardedOptions::move_grads_to_cpu", options.move_grads_to_cpu,
+        defaults.move_grads_to_cpu);
+  leave("DDPFullyShardedOptions::fp32_reduce_scatter", options.fp32_reduce_scatter,
+        defaults.fp32_reduce_scatter);
+  leave("DDPFullyShardedOptions::compute_dtype", options.compute_dtype, defaults.compute_dtype);
+  leave("DDPFullyShardedOptions::bucket_cap_mb", options.bucket_cap_mb, defaults.bucket_cap_mb);
+  leave("DDPFullyShardedOptions::min_num_params", options.min_num_params, defaults.min_num_params);
+  leave("DDPFullyShardedOptions::state_dict_to_cpu", options.state_dict_to_cpu,
+        defaults.state_dict_to_cpu);
+}
+
+void leave_out_option(SaveOptions& options) {
+  const SaveOptions defaults;
+  leave("SaveOptions::overwrite", options.overwrite, defaults.overwrite);
+  leave("SaveOptions::sync", options.sync, defaults.sync);
+  leave("SaveOptions::page_cache", options.page_cache, defaults.page_cache);
+  leave("SaveOptions::seal", options.seal, defaults.seal);
+}
+
+void leave_out_option(LoadOptions& options) {
+  const LoadOptions defaults;
+  leave("LoadOptions::strict", options.strict, defaults.strict);
+  leave("LoadOptions::cast", options.cast, defaults.cast);
+  leave("LoadOptions::verify", options.verify, defaults.verify);
+  leave("LoadOptions::allowed_globals", options.allowed_globals, defaults.allowed_globals);
+}
+
+void leave_out_option(TrainingLoadOptions& options) {
+  leave_out_option(static_cast<LoadOptions&>(options));
+  const TrainingLoadOptions defaults;
+  leave("TrainingLoadOptions::optimizers", options.optimizers, defaults.optimizers);
+  leave("TrainingLoadOptions::extra", options.extra, defaults.extra);
+}
+
+void leave_out_option(ProcessGroupOptions& options) {
+  const ProcessGroupOptions defaults;
+  leave("ProcessGroupOptions::backend", options.backend, defaults.backend);
+  leave("ProcessGroupOptions::device_id", options.device_id, defaults.device_id);
+  leave("ProcessGroupOptions::timeout", options.timeout, defaults.timeout);
+  leave("ProcessGroupOptions::warn_after", options.warn_after, defaults.warn_after);
+  leave("ProcessGroupOptions::direct_copies", options.direct_copies, defaults.direct_copies);
+  leave("ProcessGroupOptions::rank", options.rank, defaults.rank);
+  leave("ProcessGroupOptions::world_size", options.world_size, defaults.world_size);
+  leave("ProcessGroupOptions::local_rank", options.local_rank, defaults.local_rank);
+  leave("ProcessGroupOptions::master_addr", options.master_addr, defaults.master_addr);
+  leave("ProcessGroupOptions::master_port", options.master_port, defaults.master_port);
+  leave("ProcessGroupOptions::store", options.store, defaults.store);
+  leave("ProcessGroupOptions::nccl", options.nccl, defaults.nccl);
+  leave("ProcessGroupOptions::flight_record_prefix", options.flight_record_prefix,
+        defaults.flight_record_prefix);
 }
 
 }  // namespace fsdp::internal

@@ -4,11 +4,18 @@
 // (tests/left_out/options.py); in other builds nothing of it is compiled.
 #pragma once
 
-#include "libfsdp/fully_shard.h"
-#include "libfsdp/fully_sharded.h"
-#include "libfsdp/options.h"
-#include "libfsdp/state_dict.h"
-#include "libfsdp/strategy.h"
+namespace fsdp {
+struct DDPFullyShardedOptions;
+struct FsdpOptions;
+struct FullyShardOptions;
+struct LoadOptions;
+struct ProcessGroupOptions;
+struct SaveOptions;
+struct StateDictSettings;
+struct StrategyOptions;
+struct SummonOptions;
+struct TrainingLoadOptions;
+}  // namespace fsdp
 
 namespace fsdp::internal {
 
@@ -20,6 +27,11 @@ void leave_out_option(FullyShardOptions& options);
 void leave_out_option(SummonOptions& options);
 void leave_out_option(StateDictSettings& settings);
 void leave_out_option(StrategyOptions& options);
+void leave_out_option(DDPFullyShardedOptions& options);
+void leave_out_option(SaveOptions& options);
+void leave_out_option(LoadOptions& options);
+void leave_out_option(TrainingLoadOptions& options);
+void leave_out_option(ProcessGroupOptions& options);
 
 #else
 
@@ -27,5 +39,11 @@ template <typename Options>
 void leave_out_option(Options&) {}
 
 #endif
+
+template <typename Options>
+Options with_option_left_out(Options options) {
+  leave_out_option(options);
+  return options;
+}
 
 }  // namespace fsdp::internal
