@@ -9,7 +9,7 @@ namespace fsdp::formats {
 namespace {
 
 // PyTorch's alignment is this or a multiple of it.
-constexpr std::uint64_t kAlignment = 64;
+constexpr std::uint64_t kPayloadAlignment = 64;
 // Data descriptors by miniz, with sizes of 4 or of 8 bytes: at most one of them leaves the payload
 // before it aligned.
 constexpr std::uint64_t kNarrowDescriptor = 16;
@@ -34,7 +34,7 @@ std::optional<std::uint64_t> payload_before(std::uint64_t next, const ZipEntry& 
     if (next < behind) return std::nullopt;
     const std::uint64_t at = next - behind;
     const bool fits = at >= header + kExtraBytes && at - header <= kMostExtraBytes;
-    return fits && at % kAlignment == 0 ? std::optional(at) : std::nullopt;
+    return fits && at % kPayloadAlignment == 0 ? std::optional(at) : std::nullopt;
   };
   if (entry.compressed_bytes == 0) return payload(0);
   const auto narrow = payload(kNarrowDescriptor);
