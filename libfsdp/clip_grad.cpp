@@ -3,6 +3,7 @@
 // holds only some of its elements.
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <limits>
 #include <memory>
 #include <unordered_map>
@@ -39,36 +40,38 @@ struct Held {
   }
 };
 
-Groups groups_of(const Parameter& parameter) {
-  Groups result;
-  const auto add = [&](const std::shared_ptr<ProcessGroup>& group) {
-    if (group->size() > 1) result.push_back(group);
-  };
-  add(parameter.unit->sharding->mesh.shard);
-  for (const Placement& placement : parameter.placed.placements) add(placement.mesh.group());
-  return result;
-}
-
 // Returns the list of all groups, which is the same on all ranks, whatever gradients they have.
 std::vector<Held> held_by_groups(const ShardedModule& model) {
-  std::unordered_map<const c10::TensorImpl*, Groups> groups;
+  std::vector<Held> result;
+  const auto place_of = [&](const Groups& groups) {
+    for (std::size_t i = 0; i < result.size(); ++i) {
+      if (result[i].groups == groups) return i;
+    }
+    result.push_back({groups, {}});
+    return result.size() - 1;
+  };
+  std::unordered_map<const c10::TensorImpl*, std::size_t> places;
   for (const Unit* unit : model.units()) {
-    for (const FlatGroup& flat : unit->groups) {
-      for (const Parameter* parameter : flat.parameters) {
-        groups.emplace(flat.flat.unsafeGetTensorImpl(), groups_of(*parameter));
-        groups.emplace(parameter->shard.unsafeGetTensorImpl(), groups_of(*parameter));
+    const auto& shard = unit->sharding->mesh.shard;
+    const Groups sharded = shard->size() > 1 ? Groups{shard} : Groups();
+    const std::size_t of_unit = place_of(sharded);
+    for (const FlatGroup& flat : unit->groups)
+      places.emplace(flat.flat.unsafeGetTensorImpl(), of_unit);
+    for (const auto& parameter : unit->parameters) {
+      Groups groups = sharded;
+      for (const Placement& placement : parameter->placed.placements) {
+        if (placement.mesh.group()->size() > 1) groups.push_back(placement.mesh.group());
       }
+      places.emplace(parameter->shard.unsafeGetTensorImpl(),
+                     groups.size() == sharded.size() ? of_unit : place_of(groups));
     }
   }
-  std::vector<Held> result;
   for (const at::Tensor& parameter : model.parameters()) {
-    const auto found = groups.find(parameter.unsafeGetTensorImpl());
-    const Groups own = found == groups.end() ? Groups() : found->second;
-    auto held = std::find_if(result.begin(), result.end(),
-                             [&](const Held& other) { return other.groups == own; });
-    if (held == result.end()) held = result.insert(result.end(), Held{own, {}});
-    held->of_parameters.push_back(parameter.grad());
+    const auto found = places.find(parameter.unsafeGetTensorImpl());
+    const std::size_t place = found == places.end() ? place_of({}) : found->second;
+    result[place].of_parameters.push_back(parameter.grad());
   }
+  std::erase_if(result, [](const Held& held) { return held.of_parameters.empty(); });
   return result;
 }
 
