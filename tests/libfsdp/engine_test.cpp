@@ -2,6 +2,7 @@
 // Compares sharded training with unsharded: gradients and weights after every step.
 #include "libfsdp/internal/engine/engine.h"
 
+#include <atomic>
 #include <optional>
 #include <thread>
 
@@ -277,6 +278,26 @@ TEST(Engine, small_units_share_their_collectives) {
                      // One in forward, one in backward.
                      EXPECT_EQ(after.gathers - before.gathers, 2);
                      EXPECT_EQ(after.reductions - before.reductions, 1);
+                   });
+}
+
+// As FairScale's buckets.
+TEST(Engine, a_bucket_is_reduced_before_it_would_be_larger) {
+  std::atomic<std::int64_t> block = 0;  // bytes of all ranks' shares of a block's gradients
+  expect_of_a_step(
+      [&](FsdpOptions& options) {
+        const FullyShardedDataParallel<Gpt> sharded(filled_gpt(4), options);
+        const Unit& unit = *sharded.engine().units().at(1);
+        block = unit.groups.front().grad_numel * 4 * options.process_group->size();
+        options.bucket_bytes = 2 * block;
+      },
+      [](const EngineStats& before, const EngineStats& after) {
+        // Two blocks, two blocks, the root.
+        EXPECT_EQ(after.reductions - before.reductions, 3);
+      });
+  expect_of_a_step([&](FsdpOptions& options) { options.bucket_bytes = 2 * block - 1; },
+                   [](const EngineStats& before, const EngineStats& after) {
+                     EXPECT_EQ(after.reductions - before.reductions, 5);
                    });
 }
 

@@ -181,9 +181,12 @@ void Engine::reduce(Unit& unit) {
     if (!group.staging.defined() ||
         std::find(pending_.begin(), pending_.end(), part) != pending_.end())
       continue;
-    if (!pending_.empty() && !go_together(pending_.front(), part)) start_pending_reductions();
+    const auto bytes = static_cast<std::int64_t>(group.staging.nbytes());
+    if (!pending_.empty() &&
+        (!go_together(pending_.front(), part) || pending_bytes_ + bytes > options_.bucket_bytes))
+      start_pending_reductions();
     pending_.push_back(part);
-    pending_bytes_ += static_cast<std::int64_t>(group.staging.nbytes());
+    pending_bytes_ += bytes;
     if (pending_bytes_ >= options_.bucket_bytes || unit.comm_hook) start_pending_reductions();
   }
 }

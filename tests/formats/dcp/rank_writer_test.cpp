@@ -34,7 +34,7 @@ namespace fs = std::filesystem;
 struct Cut {
   std::vector<std::int64_t> shape;
   std::size_t row_dims = 1;
-  std::vector<dcp::TensorBlock> blocks;
+  std::vector<dcp::TensorBlock> blocks = {};
 };
 
 std::size_t numel_of(const Cut& cut) {
