@@ -29,10 +29,10 @@ struct ShardedTensor {
   // For hybrid strategies and meshes: the index of this rank's copy, and the number of copies.
   int replica = 0;
   int replica_count = 1;
+  at::Tensor local;  // layout.shape_of(part)
   // Of a mesh: the dimensions over which it is cut, and all.  The same on every rank: tensors with
   // the same text are distributed alike.
-  std::string over;
-  at::Tensor local;  // layout.shape_of(part)
+  std::string over = {};
 };
 
 // Text, or the number of a parameter (optimizer states by PARAM_ID).
