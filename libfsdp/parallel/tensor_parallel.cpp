@@ -175,9 +175,12 @@ at::Tensor SequenceParallelNormImpl::forward(const at::Tensor& input) {
 }
 
 at::Tensor cross_entropy_of_parts(const at::Tensor& logits, const at::Tensor& targets,
-                                  std::int64_t vocabulary, const DeviceMesh& mesh) {
+                                  std::int64_t vocabulary, const DeviceMesh& mesh,
+                                  std::int64_t ignore_index) {
   const auto& group = mesh.group();
-  check_tokens(targets, vocabulary, "cross entropy");
+  const at::Tensor ignored = targets.eq(ignore_index);
+  const at::Tensor counted = targets.masked_fill(ignored, 0);
+  check_tokens(counted, vocabulary, "cross entropy");
   const ShardLayout layout = layout_of({{vocabulary}, {{mesh, 0}}});
   FSDP_CHECK(logits.dim() == 2 && logits.size(1) == layout.shape[0],
              "cross entropy: this rank's part of ", vocabulary, " logits is [N, ", layout.shape[0],
@@ -190,13 +193,15 @@ at::Tensor cross_entropy_of_parts(const at::Tensor& logits, const at::Tensor& ta
     internal::all_reduce(group, most, internal::ReduceOp::kMax, "all-reduce of logits").wait();
   const at::Tensor below = values - most.unsqueeze(1);
   const at::Tensor sum = differentiable::all_reduce(below.exp().sum(1), group);
-  const at::Tensor own = targets - layout.offset[0];
+  const at::Tensor own = counted - layout.offset[0];
   const at::Tensor elsewhere = own.lt(0).logical_or(own.ge(layout.shape[0]));
-  at::Tensor chosen = below.new_zeros({below.size(0)}) + below.sum(1) * 0;
-  if (values.size(1) > 0)
-    chosen = below.gather(1, own.masked_fill(elsewhere, 0).unsqueeze(1)).squeeze(1);
+  // A rank without logits takes part in the sum, and in its backward.
+  const at::Tensor chosen =
+      values.size(1) > 0 ? below.gather(1, own.masked_fill(elsewhere, 0).unsqueeze(1)).squeeze(1)
+                         : below.sum(1);
   const at::Tensor target = differentiable::all_reduce(chosen.masked_fill(elsewhere, 0), group);
-  return (sum.log() - target).mean();
+  const at::Tensor losses = (sum.log() - target).masked_fill(ignored, 0);
+  return losses.sum() / ignored.logical_not().sum();
 }
 
 }  // namespace fsdp

@@ -137,8 +137,10 @@ class SequenceParallelNormImpl : public torch::nn::Module, public ResetParameter
 TORCH_MODULE(SequenceParallelNorm);
 
 // Returns the mean cross entropy of [N, vocabulary / ranks] logits, as a column layer gives them,
-// to [N] targets in the whole vocabulary, without gathering them.  PyTorch: loss_parallel().
+// to [N] targets in the whole vocabulary, without gathering them.  Rows whose target is
+// `ignore_index` do not count.  PyTorch: loss_parallel().
 at::Tensor cross_entropy_of_parts(const at::Tensor& logits, const at::Tensor& targets,
-                                  std::int64_t vocabulary, const DeviceMesh& mesh);
+                                  std::int64_t vocabulary, const DeviceMesh& mesh,
+                                  std::int64_t ignore_index = -100);
 
 }  // namespace fsdp
