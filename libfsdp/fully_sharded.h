@@ -54,7 +54,7 @@ struct Unit;
 struct WrappedModule;
 }  // namespace internal
 
-// A parameter that is a part of a larger one (placement.h) is that part in a scope of summoned ones.
+// Of a parameter that is a part of a larger one (placement.h), the part is summoned.
 struct SummonOptions {
   bool recurse = true;  // units below the root too
   // Copy values written to full parameters back to the shards when the scope ends; ranks must write
