@@ -67,10 +67,10 @@ std::map<std::string, Tensor> tensors_of(const StateDict& state) {
 }
 
 // Ranks are threads, and draw from one generator: one builds after the other.
+std::mutex one_generator;
 template <typename Build>
 auto one_by_one(const Build& build) {
-  static std::mutex mutex;
-  const std::scoped_lock lock(mutex);
+  const std::scoped_lock lock(one_generator);
   return build();
 }
 
