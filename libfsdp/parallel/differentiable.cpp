@@ -50,7 +50,7 @@ std::int64_t checked_dim(const at::Tensor& tensor, std::int64_t dim) {
 }
 
 at::Tensor summed(const at::Tensor& tensor, const Group& group) {
-  const at::Tensor result = tensor.clone(at::MemoryFormat::Contiguous);
+  at::Tensor result = tensor.clone(at::MemoryFormat::Contiguous);
   internal::all_reduce(group, result, internal::ReduceOp::kSum, "all-reduce of activations").wait();
   return result;
 }
@@ -61,7 +61,7 @@ at::Tensor padded(const at::Tensor& tensor, std::int64_t dim, std::int64_t size)
   if (first.size(0) == size) return first.contiguous();
   std::vector<std::int64_t> shape = first.sizes().vec();
   shape[0] = size;
-  const at::Tensor result = at::zeros(shape, first.options());
+  at::Tensor result = at::zeros(shape, first.options());
   result.narrow(0, 0, first.size(0)).copy_(first);
   return result;
 }
@@ -167,7 +167,7 @@ at::Tensor all_to_all(const at::Tensor& rows, const std::vector<std::int64_t>& s
       std::vector<std::int64_t> shape = input.sizes().vec();
       shape[0] = 0;
       for (const std::int64_t count : in) shape[0] += count;
-      const at::Tensor result = at::empty(shape, input.options());
+      at::Tensor result = at::empty(shape, input.options());
       internal::all_to_all(group, result, in, input.contiguous(), out, "all-to-all of activations")
           .wait();
       return result;

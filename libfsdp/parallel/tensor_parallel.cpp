@@ -85,7 +85,7 @@ at::Tensor ColumnParallelLinearImpl::forward(const at::Tensor& input) {
     whole = options.sequence_dim ? differentiable::all_gather(input, *options.sequence_dim, group)
                                  : differentiable::copy(input, group);
   }
-  const at::Tensor result = at::linear(whole, weight, bias);
+  at::Tensor result = at::linear(whole, weight, bias);
   if (!options.whole_features) return result;
   return differentiable::gather(result, -1, group, options.out_features);
 }
