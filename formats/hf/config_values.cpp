@@ -9,6 +9,8 @@ namespace {
 
 // Defaults refer to others, and those to others.
 constexpr int kMaxDepth = 8;
+// "layer_types.#" is the number of elements of the list "layer_types".
+constexpr std::string_view kLengthOf = ".#";
 // A larger size is not that of a model.
 constexpr long double kMaxNumber = 1e15L;
 // Far below the distance of a quotient of fields from the next whole number.
@@ -62,6 +64,11 @@ const Json* ConfigValues::in_config(std::string_view path) const {
 std::optional<Json> ConfigValues::field(std::string_view path, int depth) const {
   const Json* found = in_config(path);
   if (found != nullptr && !found->is_null()) return *found;
+  if (path.ends_with(kLengthOf) && depth <= kMaxDepth) {
+    const auto list = field(path.substr(0, path.size() - kLengthOf.size()), depth + 1);
+    if (list && list->as_array() != nullptr)
+      return Json(static_cast<std::uint64_t>(list->as_array()->size()));
+  }
   // Older files have a field under another name.
   if (const Json* alias = about_.find("alias"); alias != nullptr && alias->as_object() != nullptr) {
     for (const auto& [other, own] : *alias->as_object()) {

@@ -12,7 +12,7 @@
 namespace fsdp::formats::hf {
 
 // Fields are named by dotted path, elements of lists by their position: "text_config.hidden_size",
-// "depths.0".  A field that config.json does not have, or has as null, is what transformers takes
+// "depths.0"; "depths.#" is how many they are.  A field that config.json does not have, or has as null, is what transformers takes
 // then.  Lifetime: both outlive it.
 class ConfigValues {
  public:

@@ -18,12 +18,14 @@ import re
 import subprocess
 import sys
 import tempfile
+import zlib
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "architectures"))
 
 import infer
 import layouts
 
+DATA = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "formats", "hf", "architectures.bin")
 WRAPPERS = ["", "module.", "_orig_mod.", "base_model.model.", "module._orig_mod.", "_fsdp_wrapped_module."]
 TRIES = 6
 
@@ -94,10 +96,20 @@ def import_names(tool, name, config, made):
     yield "imported", {key: said["renamed"].get(key, key) for key in file} == right, f"{name}: {dict(list(said['renamed'].items())[:3])}"
 
 
+def every_class():
+    """Returns (model type, class) of those that the Auto classes know, and of those that the data have beside them."""
+    found = {(model_type, name) for model_type, names in layouts.classes().items() for name in names}
+    with open(DATA, "rb") as file:
+        for line in zlib.decompress(file.read()[8:], wbits=-15).decode().splitlines()[1:]:
+            about = json.loads(line)
+            found.update((about["type"], name) for name in about["classes"])
+    return sorted(found)
+
+
 def check(tool, folder, model_type, name, chance, plain):
     """Yields (what was tried, whether it went as it should, detail)."""
     changes, made = layouts.small(model_type, name) if plain else random_sample(model_type, name, chance)
-    config = layouts.config_of(model_type, changes)
+    config = layouts.config_of(model_type, changes, name)
     config.architectures = [name]
     with open(os.path.join(folder, "config.json"), "w") as file:
         file.write(config.to_json_string())
@@ -144,7 +156,7 @@ def main():
     parser.add_argument("--report")
     args = parser.parse_args()
     chance = random.Random(args.seed)
-    everything = [(model_type, name) for model_type, names in sorted(layouts.classes().items()) for name in sorted(names)]
+    everything = every_class()
     if args.only:
         everything = [one for one in everything if one[1] == args.only or one[0] == args.only]
     if args.types:

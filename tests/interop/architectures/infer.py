@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy
 import transformers
 
-from layouts import SKIPPED, config_of, resolved, sample, small
+from layouts import SKIPPED, begins_with, config_of, resolved, sample, small
 
 PART = re.compile(r"(?<![^.])\d+(?![^.])")
 
@@ -39,6 +39,9 @@ def asked_of(name):
     return sorted(set(re.findall(r"getattr\((?:self\.)?config, [\"'](\w+)[\"'], None\)", source)))
 
 
+BACKBONES = ["resnet50", "resnet101", "resnet18"]   # of timm
+
+
 def others(path, value, words, values):
     """Other values of a field, to be tried in turn: those of one list are alternatives of each other."""
     if isinstance(value, bool):
@@ -53,6 +56,8 @@ def others(path, value, words, values):
         return [[2 * value, value / 2], [3 * value]]
     if value is None:
         return [[True, 64, 4], [128, 2]]
+    if isinstance(value, str) and value in BACKBONES:
+        return [[other] for other in BACKBONES if other != value]
     if isinstance(value, str):
         return [[word] for word in sorted(words.get(path.split(".")[-1], ())) if word != value]
     if isinstance(value, list) and value:
@@ -646,11 +651,18 @@ def moved_by(samples, get, index):
     return found
 
 
+def has_no_default(path, model_type, name):
+    return any(path == one or path.startswith(one + ".") for one in begins_with(model_type, name))
+
+
 def defaults_of(samples, used):
     """What fields are if the configuration does not say: a constant, or an expression."""
-    plain = resolved(config_of(samples.model_type, {}))
+    plain = resolved(config_of(samples.model_type, {}, samples.name))
     out = {}
     for path in sorted(used):
+        if has_no_default(path, samples.model_type, samples.name):
+            out[path] = {"?": 1}
+            continue
         moved, points = [], [(samples.base.values, samples.base.values.get(path))]
         for field, made in samples.by_field.items():
             if field == path or field.startswith(path + ".") or path.startswith(field + "."):

@@ -1,25 +1,31 @@
 """Samples: the names and shapes that a class of transformers has, for a configuration."""
 import contextlib
 import copy
+import functools
+import importlib
 import json
+import pkgutil
 import re
 import warnings
 
 import torch
 import transformers
-from transformers import AutoConfig
+from transformers import AutoConfig, PreTrainedModel
 from transformers.conversion_mapping import get_model_conversion_mapping
 from transformers.core_model_loading import PrefixChange, Transpose, revert_weight_conversion
 from transformers.initialization import no_init_weights
 from transformers.models.auto import configuration_auto, modeling_auto
+
+import starts
 
 warnings.filterwarnings("ignore")
 transformers.logging.set_verbosity_error()
 torch.set_num_threads(1)
 
 
+@functools.cache
 def classes():
-    """Returns the classes that the Auto classes know, by model type: [(class name, is the bare model)]."""
+    """Returns the classes that the Auto classes know, by model type: {class name: table}."""
     found = {}
     for table in sorted(name for name in dir(modeling_auto) if name.endswith("_MAPPING_NAMES")):
         if table == "CONFIG_MAPPING_NAMES":
@@ -27,6 +33,28 @@ def classes():
         for model_type, names in getattr(modeling_auto, table).items():
             for name in names if isinstance(names, (tuple, list)) else [names]:
                 found.setdefault(model_type, {}).setdefault(name, table)
+    return found
+
+
+@functools.cache
+def every_class():
+    """Returns classes(), and those beside them that name the configuration of a model type as theirs; their table is ""."""
+    found = {model_type: dict(names) for model_type, names in classes().items()}
+    for package in pkgutil.iter_modules(transformers.models.__path__):
+        for module in pkgutil.iter_modules(importlib.import_module(f"transformers.models.{package.name}").__path__):
+            if not module.name.startswith("modeling_"):
+                continue
+            try:
+                own = importlib.import_module(f"transformers.models.{package.name}.{module.name}")
+            except ImportError:   # of a package that is not here
+                continue
+            for name, one in vars(own).items():
+                # Base classes have no own constructor; what lies inside of others is not exported.
+                if isinstance(one, type) and issubclass(one, PreTrainedModel) and one.__module__ == own.__name__ and hasattr(transformers, name) and \
+                        "__init__" in vars(one) and not name.endswith("PreTrainedModel"):
+                    model_type = getattr(one.config_class, "model_type", None)
+                    if model_type in configuration_auto.CONFIG_MAPPING_NAMES:
+                        found.setdefault(model_type, {}).setdefault(name, "")
     return found
 
 
@@ -79,8 +107,33 @@ def nested(changes):
     return tree
 
 
-def config_of(model_type, changes):
-    return AutoConfig.for_model(model_type, **nested(copy.deepcopy(changes)))
+def begins_with(model_type, name=""):
+    """Returns what the configuration of a class gets that its default one lacks."""
+    return {**starts.STARTS.get(model_type, {}), **starts.STARTS.get(name, {})}
+
+
+def config_of(model_type, changes, name=""):
+    whole = {**begins_with(model_type, name), **changes}
+    tree = nested({path: copy.deepcopy(one(whole)) if callable(one) else copy.deepcopy(one) for path, one in whole.items()})
+    if any("backbone_config." in path for path in changes):
+        keep_backbones(config_of(model_type, {}, name), tree)
+    return AutoConfig.for_model(model_type, **tree)
+
+
+def keep_backbones(config, tree):
+    """Fields of a backbone are changed beside its others: by itself a dictionary would say nothing of its type."""
+    for name in getattr(config, "sub_configs", {}) or {}:
+        own, inside = getattr(config, name, None), tree.get(name)
+        if own is None or not isinstance(inside, dict):
+            continue
+        if name == "backbone_config":
+            usual = own.to_dict()
+            for key in ("stage_names", "out_features", "out_indices"):
+                if key == "stage_names" or any(LAYERS.search(path) for path in inside):
+                    usual.pop(key, None)   # they depend on the number of layers
+            tree[name] = {**usual, **inside}
+        else:
+            keep_backbones(own, inside)
 
 
 class Sample:
@@ -140,7 +193,7 @@ def renames(name, config):
 
 
 def sample(model_type, name, changes):
-    config = config_of(model_type, changes)
+    config = config_of(model_type, changes, name)
     file, module, tied = layouts(name, config)
     return Sample(resolved(config), file, module, tied)
 
@@ -151,7 +204,7 @@ EXPERTS = re.compile(r"(^|\.)(num_experts|num_local_experts|n_routed_experts|moe
 
 def small(model_type, name):
     """Returns changes that make the default configuration small, of which the model can be made."""
-    values = resolved(config_of(model_type, {}))
+    values = resolved(config_of(model_type, {}, name))
     changes = {}
     for path, value in values.items():
         if isinstance(value, int) and not isinstance(value, bool) and value > 8 and (LAYERS.search(path) or EXPERTS.search(path)):

@@ -16,7 +16,7 @@ SHALLOW = re.compile(r"(^|\.)(hidden_size|d_model|n_embd|embed_dim|dim|vocab_siz
 
 def rank(table):
     name = table.removesuffix("_MAPPING_NAMES")
-    return ORDER.index(name) if name in ORDER else len(ORDER) + (name == "MODEL")
+    return ORDER.index(name) if name in ORDER else len(ORDER) + (name == "MODEL") + 2 * (not name)
 
 
 def canonical(name, front):
@@ -87,7 +87,7 @@ def size_of(model_type, name):
 def of_type(model_type):
     begin = time.time()
     infer._known.clear()
-    classes = layouts.classes()[model_type]
+    classes = layouts.every_class()[model_type]
     names = sorted(classes, key=lambda name: (rank(classes[name]), name))
     found, failed, main = {}, {}, None
     # The usual class is looked at deeply: the first of those that have nearly all that any has.
@@ -128,7 +128,7 @@ def of_type(model_type):
             failed[name] = f"{type(error).__name__}: {str(error)[:160]}"
     subs = {}
     if main:
-        config = layouts.config_of(model_type, {})
+        config = layouts.config_of(model_type, {}, main[0])
         def walk(cfg, path):
             for sub in getattr(cfg, "sub_configs", {}) or {}:
                 one = getattr(cfg, sub, None)
@@ -159,7 +159,7 @@ def guarded(model_type):
 
 
 if __name__ == "__main__":
-    everything = layouts.classes()
+    everything = layouts.every_class()
     ready = set()
     if os.path.exists(sys.argv[1]):
         with open(sys.argv[1]) as f:

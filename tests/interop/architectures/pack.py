@@ -4,7 +4,8 @@
 
     python pack.py FOUND.jsonl SETTLED.jsonl formats/hf/architectures.bin
 
-Entries are those of settle.py; those of make.py for what is not there.
+Entries are those of settle.py; those of make.py for what is not there. Model types that FOUND.jsonl lacks stay as they are in the data, if these are of
+the same transformers.
 
 Each line is a model type:
     type, main (the usual class), sub (types of the configurations inside), defaults and alias (see formats/hf/config_values.h)
@@ -14,6 +15,7 @@ Each line is a model type:
               are more than renamed), tied, ignored (names that from_pretrained passes over)
 """
 import json
+import os
 import re
 import sys
 import zlib
@@ -119,20 +121,30 @@ def packed(found, settled):
             "tails": list(map(json.loads, tails)), "entries": [list(one) for one in entries], "classes": classes}
 
 
+def lines_in(path, producer):
+    """Returns the lines that the data have already, by model type; none if they are of another transformers."""
+    if not os.path.exists(path):
+        return {}
+    with open(path, "rb") as file:
+        first, *lines = zlib.decompress(file.read()[8:], wbits=-15).decode().splitlines()
+    return {json.loads(line)["type"]: line for line in lines} if first == producer else {}
+
+
 def main(source, second, target):
-    lines = []
+    producer = f"transformers {transformers.__version__}"
+    lines = lines_in(target, producer)
     with open(second) as file:
         settled = {(model_type, name): entries for model_type, name, entries in map(json.loads, file)}
     with open(source) as file:
         for line in file:
             found = json.loads(line)
             if found["classes"]:
-                lines.append(json.dumps(packed(found, settled), separators=(",", ":")))
-    text = "\n".join([f"transformers {transformers.__version__}", *sorted(lines), ""]).encode()
+                lines[found["type"]] = json.dumps(packed(found, settled), separators=(",", ":"))
+    text = "\n".join([producer, *sorted(lines.values()), ""]).encode()
     with open(target, "wb") as file:
         deflate = zlib.compressobj(9, wbits=-15)
         file.write(len(text).to_bytes(8, "little") + deflate.compress(text) + deflate.flush())
-    print(f"{len(lines)} model types, {sum(line.count(chr(34) + 'front' + chr(34)) for line in lines)} classes, {len(text):,} bytes")
+    print(f"{len(lines)} model types, {sum(len(json.loads(line)['classes']) for line in lines.values())} classes, {len(text):,} bytes")
 
 
 if __name__ == "__main__":

@@ -15,12 +15,12 @@ import layouts
 def renames_of(model_type, name):
     """What is renamed in the small configuration, and in those with one flag changed; None if tensors are more than renamed."""
     changes, _ = layouts.small(model_type, name)
-    found = layouts.renames(name, layouts.config_of(model_type, changes))
-    values = layouts.resolved(layouts.config_of(model_type, changes))
+    found = layouts.renames(name, layouts.config_of(model_type, changes, name))
+    values = layouts.resolved(layouts.config_of(model_type, changes, name))
     flags = [path for path, value in values.items() if isinstance(value, bool) and not layouts.SKIPPED.search(path)]
     for path in flags if found is not None else ():
         try:
-            more = layouts.renames(name, layouts.config_of(model_type, {**changes, path: not values[path]}))
+            more = layouts.renames(name, layouts.config_of(model_type, {**changes, path: not values[path]}, name))
         except Exception:   # this class cannot be made so
             continue
         if any(found.get(key, of) != of for key, of in (more or {}).items()):

@@ -5,11 +5,12 @@
     python settle.py FOUND.jsonl SETTLED.jsonl [PART/PARTS]
 
 For each class: its default configuration, every field of it changed alone, and some changed at once.  What one of these contradicts is withdrawn,
-and what only they have is added as tensors that may be there.  Of the entries that a configuration does not decide, those that have the same
-numbers in all of them are a group: where one of these has its tensor of layer 3, the others have theirs.  A line of the result is a model type,
-a class, and its entries; pack.py takes them in the place of what make.py found.
+and what only they have is added as tensors that may be there.  What is left open gets the one or two conditions that fit all of them, if there are such.
+Of the entries that a configuration does not decide, those that have the same numbers in all of them are a group: where one of these has its tensor of
+layer 3, the others have theirs.  A line of the result is a model type, a class, and its entries; pack.py takes them in the place of what make.py found.
 """
 import copy
+import itertools
 import json
 import os
 import random
@@ -22,6 +23,8 @@ import pack
 
 AT_ONCE = 12   # configurations with several fields changed
 FEW, MANY = 3, 24   # layers
+MOST_ATOMS = 24
+KINDS = re.compile(r"(layers?_(block_)?types?|block_types?|mixer_types)\.#$")   # a list with a word for each layer
 
 
 class MoreSamples:
@@ -29,7 +32,7 @@ class MoreSamples:
 
     def __init__(self, model_type, name):
         one = infer.Samples(model_type, name, None, deep=False)
-        self.found = list(one.all())
+        self.one, self.found = one, list(one.all())
         chance = random.Random(name)
         fields = sorted(one.by_field)
         flags = [path for path in fields if isinstance(one.base.values.get(path), bool)]
@@ -38,6 +41,8 @@ class MoreSamples:
             of = flags if turn % 2 and len(flags) > 1 else fields
             self.add(one, [(path, chance.choice(one.by_field[path]).to) for path in chance.sample(of, min(len(of), 4))])
         layers = [path for path, value in one.base.values.items() if layouts.LAYERS.search(path) and type(value) is int and value >= FEW]
+        for path in [path.removesuffix(".#") for path in one.base.values if KINDS.search(path)]:
+            self.add(one, [(path, 2 * list(one.base.values[path]))])
         for count in FEW, MANY:
             self.add(one, [(path, count) for path in layers])
         # What is computed where it is not given, beside what it is computed from.
@@ -142,6 +147,23 @@ def joined_layers(entries):
     return out
 
 
+def count_by_fields(entries, one):
+    """A number of layers that nothing changed is that of the field which has it: of such a field no other value could be tried."""
+    base, fields = one.base.values, {}
+    for path, value in base.items():
+        if type(value) is int and value > FEW and (layouts.LAYERS.search(path) or KINDS.search(path)) and path not in one.by_field:
+            fields.setdefault(str(value), []).append(path)
+    for entry in entries:
+        for found in entry.get("of", ())[:1]:
+            paths = fields.get(found[0], ())
+            if not paths:
+                continue
+            usual = [path for path in paths if re.search(r"(^|\.)(num_|n_)(hidden_)?layers$", path)]
+            inside = {re.sub(r"\.?\w+(\.#)?$", "", path) for path in paths}
+            told = [*usual, *paths][0] if len(usual) < 2 and len(inside) == 1 else None
+            found[:] = [told, found[1] if told else None]
+
+
 def add_new(entries, patterns):
     """Adds what no entry is about."""
     known = {}
@@ -157,12 +179,104 @@ def add_new(entries, patterns):
             known.setdefault(general, []).append(general)
 
 
-def group(entries, patterns):
-    alike = {}
-    for entry in filter(uncertain, entries):
+def atoms_of(samples):
+    """The conditions that one field makes, of those that bring tensors along."""
+    everything = [one.values for one in samples.all()]
+    found = []
+    for path in samples.one.affecting:
+        kinds = {str(values.get(path)): values.get(path) for values in everything}
+        if any(isinstance(kind, str) for kind in kinds.values()):
+            found += [(word, path, kind) for kind in kinds.values() if isinstance(kind, str) for word in ("==", "!=")]
+        elif len({bool(kind) for kind in kinds.values()}) == 2:
+            found += [("true", path), ("false", path)]
+    return found[:MOST_ATOMS]
+
+
+def as_told(entry, values):
+    """The numbers that the ranges of an entry say; None if they do not."""
+    if any(count is None or infer.evaluated(count, values) is None for count, _ in entry.get("of", ())):
+        return None
+    found = list(infer.expected([{"name": entry["name"], "of": entry.get("of", ()), "shape": None}], values))
+    return frozenset(numbers_in(entry["name"], name) for name, *_ in found) if all(must for _, _, must, _ in found) else None
+
+
+def decided(entry, actual, everything, atoms, always):
+    """Returns the entries of a known condition that say what an entry leaves open; nothing if there are none. always: there may be no condition."""
+    told = [as_told(entry, values) for values in everything]
+    for conditions in [*[()] * always, *((one,) for one in atoms), *itertools.combinations(atoms, 2)]:
+        inside = [infer.holds_all(conditions, values) for values in everything]
+        if any(inside) and all(there == (may if within else frozenset()) for there, may, within in zip(actual, told, inside)):
+            return [{**{key: one for key, one in entry.items() if key not in ("maybe", "if")}, **({"if": list(conditions)} if conditions else {})}]
+    if entry["name"].count("{}") != 1 or entry["of"][0][0] is None:
+        return []
+    count = entry["of"][0][0]
+    if count.isdigit():
+        # The same numbers everywhere are names.
+        seen = {one for one in actual if one}
+        names = sorted(next(iter(seen))) if len(seen) == 1 and all(actual) else ()
+        return [{"name": entry["name"].format(*numbers), "shape": entry["shape"]} for numbers in names]
+    # The layers of one kind with a flag, and others without it.
+    lists = [path for path, value in everything[0].items() if isinstance(value, list)]
+    for word, path, *_ in atoms:
+        if word != "true":
+            continue
+        found = []
+        for side in ("true", path), ("false", path):
+            stacks = [(values, infer.evaluated(count, values), {numbers[0] for numbers in there})
+                      for values, there in zip(everything, actual) if infer.holds(side, values)]
+            if not any(there for *_, there in stacks):
+                continue
+            where = infer.filters(stacks, lists, [path]) if all(total for _, total, _ in stacks) else None
+            one = {"name": entry["name"], "if": [side], "of": [[count, where]], "shape": entry["shape"]}
+            if where is None or any(as_told(one, values) != {(number,) for number in there} for values, _, there in stacks):
+                break
+            found.append(one)
+        else:
+            return found
+    return []
+
+
+def decide(entries, patterns, samples, tied):
+    """Puts known conditions in the place of open ones. Without one there has to be what others are tied to."""
+    everything, atoms = [one.values for one in samples.all()], atoms_of(samples)
+    names = {}
+    for entry in entries:
+        names[entry["name"]] = names.get(entry["name"], 0) + 1
+    out = []
+    for entry in entries:
+        found = []
+        if uncertain(entry) and names[entry["name"]] == 1:
+            actual = [places(entry, one) for one in patterns]
+            found = decided(entry, actual, everything, atoms, entry["name"] in tied) if any(actual) else []
+        out += found or [entry]
+    return out
+
+
+def group(entries, patterns, samples):
+    alike, lonely = {}, []
+    everything = [one.values for one in samples.all()]
+    for entry in entries:
+        if not uncertain(entry) and not any(infer.has_no_default(path, samples.one.model_type, samples.one.name) for path in infer.used_in([entry])):
+            continue
         signature = tuple(places(entry, one) for one in patterns)
         if any(signature):
             alike.setdefault(signature, []).append(entry)
+    for signature, (entry, *others) in list(alike.items()):
+        if others:
+            continue
+        # Where the condition holds that it needs, it may have the numbers of others.
+        for conditions in [entry["if"]] if "if" in entry else [[one] for one in atoms_of(samples)]:
+            inside = [infer.holds_all(conditions, values) for values in everything]
+            if any(there for there, within in zip(signature, inside) if not within) or sum(inside) < FEW:
+                continue
+            company = next((other for other in alike if other != signature and "if" not in alike[other][0] and
+                            all(a == b for a, b, within in zip(signature, other, inside) if within)), None)
+            if company:
+                lonely.append((entry, conditions, company))
+                break
+    for entry, conditions, company in lonely:
+        entry["if"] = conditions
+        alike[company].append(entry)
     for number, found in enumerate(sorted((one for one in alike.values() if len(one) > 1), key=lambda one: one[0]["name"])):
         for entry in found:
             entry["group"] = number + 1
@@ -170,7 +284,7 @@ def group(entries, patterns):
 
 def either_way(made, model_type, name):
     """Tensors that from_pretrained turns if it has to may be either way round in files, and are not in modules."""
-    for pattern, *dims in layouts.turned(name, layouts.config_of(model_type, {})):
+    for pattern, *dims in layouts.turned(name, layouts.config_of(model_type, {}, name)):
         made.setdefault("module", copy.deepcopy(made["file"]))
         for entry in made["file"]:
             if entry["shape"] and re.search(pattern, entry["name"].replace("{}", "0")):
@@ -179,17 +293,22 @@ def either_way(made, model_type, name):
 
 def settled(model_type, name, made):
     samples = MoreSamples(model_type, name)
+    defaults = {path: value for path, value in made["defaults"].items() if not infer.has_no_default(path, model_type, name)}
     for which in "file", "module":
         if which not in made:
             continue
         patterns = [by_pattern(getattr(one, which)) for one in samples.all()]
         without_literal_factors(made[which], samples.all()[0].values)
         made[which] = joined_layers(made[which])
+        count_by_fields(made[which], samples.one)
         infer.mend(made[which], samples, which)
         add_new(made[which], patterns)
-        group(made[which], patterns)
+        made[which] = decide(made[which], patterns, samples, set(made["tied"].values()))
+        group(made[which], patterns, samples)
     either_way(made, model_type, name)
-    return {which: made[which] for which in ("file", "module") if which in made}
+    found = {which: made[which] for which in ("file", "module") if which in made}
+    used = set().union(*map(infer.used_in, found.values()))
+    return {**found, "defaults": {**defaults, **infer.defaults_of(samples.one, used - set(defaults))}}
 
 
 def main(source, target, part="1/1"):
