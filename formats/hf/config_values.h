@@ -12,8 +12,8 @@
 namespace fsdp::formats::hf {
 
 // Fields are named by dotted path, elements of lists by their position: "text_config.hidden_size",
-// "depths.0"; "depths.#" is how many they are.  A field that config.json does not have, or has as null, is what transformers takes
-// then.  Lifetime: both outlive it.
+// "depths.0"; "depths.#" is how many they are.  A field that config.json does not have, or has as
+// null, is what transformers takes then.  Lifetime: both outlive it.
 class ConfigValues {
  public:
   // `about`: "defaults", by path: a value, {"=": expression}, or {"?": 1} where it is not known;

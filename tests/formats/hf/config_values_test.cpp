@@ -47,8 +47,8 @@ TEST_F(ConfigValuesTest, what_the_configuration_leaves_out_has_a_default) {
 }
 
 TEST_F(ConfigValuesTest, what_is_not_known_has_no_value) {
-  for (const char* expression : {"unknown", "nowhere", "act", "hidden_size/unknown", "depths.2", "act.#",
-                                 "inner", "heads-hidden_size", "loop", "hidden_size/0",
+  for (const char* expression : {"unknown", "nowhere", "act", "hidden_size/unknown", "depths.2",
+                                 "act.#", "inner", "heads-hidden_size", "loop", "hidden_size/0",
                                  "hidden_size*hidden_size*hidden_size*hidden_size*hidden_size*"
                                  "hidden_size*hidden_size*hidden_size"})
     EXPECT_EQ(number(expression), std::nullopt) << expression;
