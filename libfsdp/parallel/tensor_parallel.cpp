@@ -10,6 +10,7 @@
 
 #include "libfsdp/internal/comm/collectives.h"
 #include "libfsdp/internal/comm/errors.h"
+#include "libfsdp/internal/units/gather_rows.h"
 #include "libfsdp/parallel/differentiable.h"
 
 namespace fsdp {
@@ -49,16 +50,13 @@ at::Tensor ParallelLayer::part(const std::string& name, std::vector<std::int64_t
   return at::empty(layout.shape);
 }
 
-template <typename Fill>
-void ParallelLayer::fill_part(const std::string& name, at::Tensor& own, const Fill& fill) {
+void ParallelLayer::fill_part(const std::string& name, const at::Tensor& own,
+                              const std::function<void(const at::Tensor& whole)>& fill) const {
   const at::NoGradGuard no_grad;
   const PlacedParameter parameter = placed(name);
-  const ShardLayout layout = layout_of(parameter);
-  at::Tensor part = at::empty(parameter.shape, own.options().requires_grad(false));
-  fill(part);
-  for (std::size_t dim = 0; dim < layout.offset.size(); ++dim)
-    part = part.narrow(static_cast<std::int64_t>(dim), layout.offset[dim], layout.shape[dim]);
-  own.copy_(part);
+  const at::Tensor whole = at::empty(parameter.shape, own.options().requires_grad(false));
+  fill(whole);
+  own.copy_(internal::block_of(whole, layout_of(parameter)));
 }
 
 ColumnParallelLinearImpl::ColumnParallelLinearImpl(ParallelLinearOptions given,

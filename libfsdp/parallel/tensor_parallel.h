@@ -4,8 +4,8 @@
 // SequenceParallel; names and shapes of parameters are those of torch::nn, so checkpoints have
 // them.
 //
-//   up = register_module("up", ColumnParallelLinear(LinearOptions(dim, hidden), mesh));
-//   down = register_module("down", RowParallelLinear(LinearOptions(hidden, dim), mesh));
+//   up = register_module("up", ColumnParallelLinear(ParallelLinearOptions{dim, hidden}, tp));
+//   down = register_module("down", RowParallelLinear(ParallelLinearOptions{hidden, dim}, tp));
 //   ... down(torch::gelu(up(x)));       // one all-reduce
 //
 // Ranks of the dimension get the same input, and make the same random numbers: layers draw whole
@@ -13,12 +13,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include <torch/nn/cloneable.h>
-#include <torch/nn/modules/common.h>
+#include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
 
 #include "libfsdp/device_mesh.h"
@@ -51,9 +52,9 @@ class ParallelLayer : public PlacedModule, public ResetParameters {
   explicit ParallelLayer(DeviceMesh mesh) : mesh_(std::move(mesh)) { mesh_.group(); }
   // Notes that a parameter is cut along `dim`, and returns memory for this rank's part.
   at::Tensor part(const std::string& name, std::vector<std::int64_t> shape, int dim);
-  // Writes this rank's part of a tensor that `fill` makes the values of.
-  template <typename Fill>
-  void fill_part(const std::string& name, at::Tensor& own, const Fill& fill);
+  // Writes this rank's part of a whole tensor, to which `fill` writes the values.
+  void fill_part(const std::string& name, const at::Tensor& own,
+                 const std::function<void(const at::Tensor& whole)>& fill) const;
 
  private:
   const DeviceMesh mesh_;

@@ -175,7 +175,7 @@ def scaling(b, size, name):
 
 
 def memory(trainer):
-    """What a rank holds at most: libfsdp's by estimate_memory(), which simulated devices hold; FSDP2's by PyTorch's FSDPMemTracker."""
+    """What a rank holds: libfsdp's bound by estimate_memory(), and what PyTorch's FSDPMemTracker finds that FSDP2 holds."""
     print("\n### Memory of a rank, AdamW, float32, without activations\n")
     print("| GPT | ranks | libfsdp MiB | FSDP2 MiB | ratio |\n|---|---:|---:|---:|---:|")
     for world, sizes in ((4, SIZES["512"]), (8, dict(width=1024, layers=24, vocabulary=8000, length=64, batch=2))):
