@@ -11,7 +11,7 @@
 #include <string_view>
 
 #include "formats/content/output.h"
-#include "formats/files/atomic_output.h"
+#include "formats/outputs/options.h"
 
 namespace fsdp::formats {
 

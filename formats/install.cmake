@@ -6,12 +6,12 @@ include(GNUInstallDirs)
 # The interface: open.h, create.h, content/content.h, checkpoint/source_pieces.h, model/tensor_reader.h,
 # remote/remote_stores.h, and what they include.
 set(headers
-  base/byte_source.h base/crc_ledger.h base/dtype.h base/error.h base/team.h base/unheld.h checkpoint/checkpoint.h
-  checkpoint/source_pieces.h content/content.h content/output.h content/state_tree.h create.h
-  files/atomic_directory.h files/atomic_file.h files/atomic_output.h files/checkpoint_names.h files/file.h
-  files/file_crcs.h files/file_link.h files/output_file.h files/seal.h model/box.h model/chunk_data.h
-  model/copy.h model/finding.h model/index.h model/tensor_reader.h open.h pickle/value.h remote/remote_stores.h
-  upload/unfinished.h)
+  base/byte_source.h base/crc_ledger.h base/dtype.h base/error.h base/team.h base/unheld.h
+  checkpoint/checkpoint.h checkpoint/source_pieces.h content/content.h content/output.h content/state_tree.h
+  create.h files/checkpoint_names.h files/file.h files/file_crcs.h files/local_file.h files/seal.h model/box.h
+  model/chunk_data.h model/copy.h model/finding.h model/index.h model/tensor_reader.h open.h
+  outputs/atomic_file.h outputs/atomic_folder.h outputs/file.h outputs/file_link.h outputs/options.h
+  pickle/value.h remote/remote_stores.h store/file.h upload/unfinished.h)
 list(TRANSFORM headers PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/)
 target_sources(fsdp_formats PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR} FILES ${headers})
 target_compile_features(fsdp_formats PUBLIC cxx_std_20)

@@ -30,9 +30,9 @@ namespace fs = std::filesystem;
 
 // NeMo's checkpoints hold a folder of Megatron-Core beside what the model is made from.
 bool is_nemo_folder(const fs::path& folder) {
-  const Directory opened = Directory::open(folder);
-  return opened.is_directory(std::string(dcp::kNemoContext)) &&
-         opened.is_directory(std::string(dcp::kNemoWeights)) &&
+  const auto opened = folder_at(folder);
+  return opened->is_folder(std::string(dcp::kNemoContext)) &&
+         opened->is_folder(std::string(dcp::kNemoWeights)) &&
          dcp::is_dcp_folder(folder / dcp::kNemoWeights);
 }
 
@@ -72,14 +72,14 @@ bool opens(const fs::path& path) {
   try {
     const PlaceKind kind = kind_of_place(path);
     if (kind == PlaceKind::kFolder) return layout_of_folder(path) != Layout::kNothing;
-    return kind == PlaceKind::kFile && layout_of_file(*File::open(path)) != Layout::kNothing;
+    return kind == PlaceKind::kFile && layout_of_file(*file_at(path)) != Layout::kNothing;
   } catch (const std::exception&) {
     return false;  // a path that cannot be examined is not suggested
   }
 }
 
 bool is_interrupted(const fs::path& folder) {
-  const std::vector<std::string> names = Directory::open(folder).list();
+  const std::vector<std::string> names = folder_at(folder)->list();
   return std::any_of(names.begin(), names.end(), [](const std::string& name) {
     return name.ends_with(".distcp") || name == ".metadata.tmp";
   });
@@ -88,7 +88,7 @@ bool is_interrupted(const fs::path& folder) {
 bool was_checkpoint_file(const fs::path& path) {
   if (is_checkpoint_name(path.filename().native())) return true;
   try {
-    const auto file = File::open(path);
+    const auto file = file_at(path);
     return file->size() != 0 && layout_of_file(*file) != Layout::kNothing;
   } catch (const Error&) {
     return true;

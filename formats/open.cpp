@@ -45,7 +45,7 @@ constexpr std::size_t kMaxSuggestions = 5;
 // Checkpoints in the folder, and the folder above.
 std::vector<std::string> near_misses(const fs::path& folder) {
   std::vector<std::string> found;
-  std::vector<std::string> names = Directory::open(folder).list();
+  std::vector<std::string> names = folder_at(folder)->list();
   for (const std::string& name : names) {
     if (found.size() == kMaxSuggestions) break;
     if (opens(folder / name)) found.push_back(escape((folder / name).native()));
@@ -139,7 +139,7 @@ std::unique_ptr<Checkpoint> open_file(const fs::path& path, const OpenOptions& o
   }
   if (name.ends_with(".safetensors.index.json")) return safetensors::open_folder(folder, name);
   if (is_torch_index_name(name)) return open_torch_index(folder, name);
-  const auto file = File::open(path);
+  const auto file = file_at(path);
   (void)file->read_ahead(0, kFirstBytes);
   if (is_archive_name(name)) {
     const std::uint64_t bytes = std::min(kTorchDirectoryBytes, file->size());
@@ -175,7 +175,7 @@ std::unique_ptr<Checkpoint> open_file(const fs::path& path, const OpenOptions& o
     throw Error(ErrorCode::kNotFound, cat(escape(path.native()), ": no such file; ", kCannotList));
   try {
     if (is_folder(above)) {
-      std::vector<std::string> names = Directory::open(above).list();
+      std::vector<std::string> names = folder_at(above)->list();
       const std::string near = nearest(path.filename().native(), names);
       const fs::path meant = path.has_parent_path() ? above / near : fs::path(near);
       if (!near.empty()) hint = "; did you mean " + escape(meant.native()) + "?";

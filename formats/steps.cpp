@@ -51,7 +51,7 @@ class Walk {
   Contents inside(const fs::path& path, int levels, const std::set<std::string>* own,
                   const std::string& below) {
     Contents contents;
-    std::vector<std::string> names = Directory::open(path).list();
+    std::vector<std::string> names = folder_at(path)->list();
     std::sort(names.begin(), names.end(), natural_less);
     for (const std::string& name : names) {
       // A layout may have a hundred thousand files.
@@ -155,7 +155,7 @@ std::set<std::string> shape_of(const std::vector<std::string>& parts) {
 std::set<std::string> shape_in_layout(const fs::path& path) {
   if (kind_of_place_itself(path) != PlaceKind::kFolder) return {};
   std::set<std::string> shape;
-  for (const std::string& name : Directory::open(path).list()) {
+  for (const std::string& name : folder_at(path)->list()) {
     if (tells_step(name) || name.starts_with('.') || is_description_name(name)) continue;
     if (is_checkpoint_name(name) ||
         (!name.ends_with(".distcp") && is_folder(path / name) && opens(path / name)))
@@ -169,11 +169,11 @@ bool has_sibling(const fs::path& folder) {
   const std::string name = name_of_place(folder);
   const std::string series = series_of(name);
   if (in_store(folder) || series == name || tells_rank(name)) return false;
-  const Directory parent =
-      Directory::open(folder_of_place(fs::absolute(folder).lexically_normal()));
-  const std::vector<std::string> names = parent.list();
+  const auto parent =
+      folder_at(folder_of_place(fs::absolute(folder).lexically_normal()));
+  const std::vector<std::string> names = parent->list();
   return std::any_of(names.begin(), names.end(), [&](const std::string& other) {
-    return other != name && series_of(other) == series && parent.is_directory(other);
+    return other != name && series_of(other) == series && parent->is_folder(other);
   });
 }
 

@@ -18,10 +18,10 @@
 #include "formats/dcp/names.h"
 #include "formats/dcp/rank_writer.h"
 #include "formats/dcp/sharding.h"
-#include "formats/files/atomic_directory.h"
-#include "formats/files/atomic_file.h"
-#include "formats/files/joined_output.h"
 #include "formats/files/seal.h"
+#include "formats/outputs/atomic_file.h"
+#include "formats/outputs/atomic_folder.h"
+#include "formats/outputs/joined.h"
 #include "formats/torch/stream_writer.h"
 #include "libfsdp/agree.h"
 #include "libfsdp/checkpoint.h"
@@ -145,8 +145,7 @@ class FolderSave {
         check_whole(*meta_content);
       }
       check_destination(folder_, options_);
-      staging_ = std::make_unique<formats::AtomicDirectory>(
-          folder_, output_options(options_, options_.seal));
+      staging_ = formats::new_shared_folder(folder_, output_options(options_, options_.seal));
       invitation_ = staging_->invitation();
     });
     require_same(group_, what_ + ": what the ranks hold", lines);
@@ -221,7 +220,7 @@ class FolderSave {
   const SaveOptions options_;
   const std::string what_;
   const bool first_;  // rank 0
-  std::unique_ptr<formats::AtomicDirectory> staging_;
+  std::unique_ptr<formats::SharedFolder> staging_;
   std::string invitation_;
 };
 
@@ -246,13 +245,13 @@ void save_file(const std::filesystem::path& file, const StateDict& state,
     const StateContent content = state_content(state);
     check_whole(content);
     check_destination(file, options);
-    formats::AtomicFile output(file, output_options(options, /*seal=*/false));
+    const auto output = formats::new_file(file, output_options(options, /*seal=*/false));
     HostBytes bytes;
     formats::write_torch_file(
-        output.file(), content.root,
+        output->file(), content.root,
         [&](std::size_t number) { return bytes.of(content.tensors[number].local); },
         cache_use(options));
-    output.commit();
+    output->commit();
   });
 }
 

@@ -16,7 +16,7 @@
 #include "formats/base/error.h"
 #include "formats/base/json.h"
 #include "formats/base/text.h"
-#include "formats/files/atomic_output.h"
+#include "formats/outputs/options.h"
 #include "formats/store/read_ahead.h"
 #include "formats/store/snapshot.h"
 #include "tools/agreement.h"

@@ -10,8 +10,8 @@
 #include "formats/base/text.h"
 #include "formats/checkpoint/source_pieces.h"
 #include "formats/content/tensor_value.h"
-#include "formats/files/atomic_directory.h"
-#include "formats/files/atomic_file.h"
+#include "formats/outputs/atomic_file.h"
+#include "formats/outputs/atomic_folder.h"
 #include "formats/torch/writer.h"
 #include "tools/reading.h"
 
@@ -225,10 +225,10 @@ formats::CopyResult write_tensor_file(const Extraction& extraction, TensorFile& 
                                       const std::string& destination,
                                       const formats::OutputOptions& options,
                                       const CommonOptions& common, const Streams& streams) {
-  formats::AtomicFile output(destination, options);
-  auto result = write_into(extraction, layout, output.file(), common, streams);
+  const auto output = formats::new_file(destination, options);
+  auto result = write_into(extraction, layout, output->file(), common, streams);
   extraction.checkpoint->check_unchanged();
-  output.commit();
+  output->commit();
   return result;
 }
 
@@ -254,17 +254,17 @@ formats::CopyResult write_tensor_folder(const std::vector<Extraction>& extractio
                                         const std::string& destination,
                                         const formats::OutputOptions& options,
                                         const CommonOptions& common, const Streams& streams) {
-  formats::AtomicDirectory output(destination, options);
+  const auto output = formats::new_folder(destination, options);
   formats::CopyResult total;
   for (std::size_t i = 0; i < extractions.size(); ++i) {
-    formats::OutputFile& file = output.add_file(names[i]);
+    formats::OutputFile& file = output->add_file(names[i]);
     auto result = write_into(extractions[i], *layouts[i], file, common, streams);
     file.finish(options.sync);  // closes it: there may be more tensors than open files
     total.bytes += result.bytes;
     total.unchecked_bytes += result.unchecked_bytes;
   }
   if (!extractions.empty()) extractions.front().checkpoint->check_unchanged();
-  output.commit();
+  output->commit();
   return total;
 }
 

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "formats/checkpoint/checkpoint.h"
-#include "formats/files/atomic_output.h"
 #include "formats/model/tensor_reader.h"
+#include "formats/outputs/options.h"
 #include "tools/common.h"
 #include "tools/slice.h"
 

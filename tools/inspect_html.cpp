@@ -10,7 +10,7 @@
 #include "formats/base/error.h"
 #include "formats/base/json_writer.h"
 #include "formats/base/text.h"
-#include "formats/files/atomic_file.h"
+#include "formats/outputs/atomic_file.h"
 #include "tools/value_text.h"
 
 namespace fsdp::cli {
@@ -270,8 +270,8 @@ void write_inspect_page(const InspectOptions& options, const formats::Checkpoint
                     " tensors, and a page shows at most ", formats::group_digits(kMaxTensors),
                     "; choose some with --keys"));
   }
-  formats::AtomicFile file(destination, {.replace = replace, .make_folders = true});
-  PageFile out(file.file());
+  const auto file = formats::new_file(destination, {.replace = replace, .make_folders = true});
+  PageFile out(file->file());
   out.add(kPageBeforeTitle);
   out.add(html_escape(checkpoint.description().path + " · fsdp-ckpt"));
   out.add(kPageBeforeData);
@@ -279,7 +279,7 @@ void write_inspect_page(const InspectOptions& options, const formats::Checkpoint
   PageData(options, checkpoint, json).write();
   out.add(kPageEnd);
   out.flush();
-  file.commit();
+  file->commit();
 }
 
 }  // namespace fsdp::cli

@@ -68,7 +68,7 @@ void add_file(const fs::path& path, InputSize& size) {
 void add_folder(const fs::path& path, InputSize& size, std::size_t& files, int depth = 0) {
   std::vector<std::string> names;
   try {
-    names = formats::Directory::open(path).list();
+    names = formats::folder_at(path)->list();
   } catch (const Error&) {
     return;  // opening the checkpoint meets the same error and reports it
   }

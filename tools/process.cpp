@@ -19,7 +19,7 @@
 #include <thread>
 
 #include "formats/base/interrupt.h"
-#include "formats/files/atomic_output.h"
+#include "formats/outputs/options.h"
 #include "tools/placed.h"
 
 namespace fsdp::cli {

@@ -34,7 +34,7 @@ fs::path target_of(const fs::path& path) {
 // The targets of symbolic links in the folders of a run; those that lead nowhere are left out.
 // Throws: kIo: a link that is not seen would not protect its target.
 void add_link_targets(const fs::path& folder, std::vector<fs::path>& targets) {
-  for (const std::string& name : formats::Directory::open(folder).list()) {
+  for (const std::string& name : formats::folder_at(folder)->list()) {
     const fs::path inner = folder / name;
     const fs::file_type type = fs::symlink_status(inner).type();
     if (type == fs::file_type::symlink) {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "formats/files/removal.h"
+#include "formats/outputs/removal.h"
 
 namespace fsdp::cli {
 

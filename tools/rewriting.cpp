@@ -116,7 +116,7 @@ int write_rewritten(const std::string& verb, const formats::Checkpoint& source,
 }
 
 std::string read_text_file(const std::string& path) {
-  const auto file = formats::File::open(path);
+  const auto file = formats::file_at(path);
   if (file->size() > kMaxTextFileBytes) {
     throw Error(ErrorCode::kLimitSize,
                 cat(file->name(), ": has ", file->size(), " bytes, at most ", kMaxTextFileBytes));

@@ -9,9 +9,9 @@
 #include "formats/base/json.h"
 #include "formats/base/text.h"
 #include "formats/checks/seal_check.h"
-#include "formats/files/atomic_file.h"
 #include "formats/files/no_answer.h"
 #include "formats/open.h"
+#include "formats/outputs/atomic_file.h"
 #include "formats/steps.h"
 #include "tools/examination.h"
 #include "tools/finding_report.h"
@@ -107,9 +107,10 @@ class SealVerb : public Verb {
 
   void write() const {
     const std::string text = formats::seal_text(files_);
-    formats::AtomicFile output(place_.folder / place_.name, {.replace = force_, .sync = sync_});
-    output.file().write_at(0, std::as_bytes(std::span(text)));
-    output.commit();
+    const auto output =
+        formats::new_file(place_.folder / place_.name, {.replace = force_, .sync = sync_});
+    output->file().write_at(0, std::as_bytes(std::span(text)));
+    output->commit();
   }
 
   std::uint64_t bytes() const {

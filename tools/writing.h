@@ -11,8 +11,8 @@
 
 #include "formats/base/json.h"
 #include "formats/content/output.h"
-#include "formats/files/atomic_output.h"
 #include "formats/journal/run_journal.h"
+#include "formats/outputs/options.h"
 #include "tools/common.h"
 #include "tools/verb.h"
 

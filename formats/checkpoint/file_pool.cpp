@@ -55,13 +55,13 @@ std::shared_ptr<const File> FilePool::get(std::uint32_t number) {
 
 std::shared_ptr<const File> FilePool::get_at_hand(std::uint32_t number) {
   const std::lock_guard lock(mutex_);
-  if (!files_.at(number).open && open_.size() == kMaxOpenFiles && !folder_.stored()) return nullptr;
+  if (!files_.at(number).open && open_.size() == kMaxOpenFiles && !folder_.read_by_requests()) return nullptr;
   return get_locked(number);
 }
 
 std::shared_ptr<const File> FilePool::get_locked(std::uint32_t number) {
   Known& known = files_.at(number);
-  if (folder_.stored()) {
+  if (folder_.read_by_requests()) {
     if (!known.open) known.open = reopen(known);
     return known.open;
   }
@@ -83,7 +83,7 @@ void FilePool::check_unchanged() {
   for (Known& known : files_) {
     if (!known.used) continue;
     // A folder of a store gives the same file again, and that asks the store itself.
-    if (const auto file = reopen(known); file->stored()) file->check_unchanged();
+    if (const auto file = reopen(known); file->read_by_requests()) file->check_unchanged();
   }
 }
 

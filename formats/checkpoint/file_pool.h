@@ -19,7 +19,7 @@ namespace fsdp::formats {
 class FilePool {
  public:
   // Lifetime: `folder` outlives the pool.
-  explicit FilePool(const Directory& folder) : folder_(folder) {}
+  explicit FilePool(const Folder& folder) : folder_(folder) {}
 
   // Learns the sizes of the index's files and keeps what identifies each; missing ones stay without
   // a size.  Many are opened at once: on a slow disk, and in a store that cannot list, each takes a
@@ -46,7 +46,7 @@ class FilePool {
   std::shared_ptr<const File> reopen(Known& known);
   std::shared_ptr<const File> get_locked(std::uint32_t file);
 
-  const Directory& folder_;
+  const Folder& folder_;
   std::mutex mutex_;
   std::vector<Known> files_;
   std::list<std::uint32_t> open_;  // most recently used first

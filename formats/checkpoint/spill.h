@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "formats/base/byte_source.h"
-#include "formats/files/file.h"
+#include "formats/files/local_file.h"
 #include "formats/zip/decompress.h"
 
 namespace fsdp::formats {

@@ -46,13 +46,13 @@ class Scanner {
   explicit Scanner(const GlobalScanOptions& options) : options_(options) {}
 
   void folder(const fs::path& path, const std::string& inside, int depth) {
-    const Directory directory = Directory::open(path);
+    const auto directory = folder_at(path);
     std::set<std::string> done;  // files that dcp_folder read
-    if (dcp::is_dcp_folder(path)) dcp_folder(path, directory, inside, done);
-    for (const std::string& name : directory.list()) {
+    if (dcp::is_dcp_folder(path)) dcp_folder(path, *directory, inside, done);
+    for (const std::string& name : directory->list()) {
       check_cancelled();
       const std::string shown = inside + name;
-      if (directory.is_directory(name)) {
+      if (directory->is_folder(name)) {
         if (kind_of_place_itself(path / name) != PlaceKind::kFolder) {
           unread(shown, {}, Error(ErrorCode::kNotRegular, "is a link to a folder; not followed"));
         } else if (depth == kMaxFolderDepth) {
@@ -64,7 +64,7 @@ class Scanner {
       }
       if (done.contains(name)) continue;
       try {
-        const auto opened = directory.open_member_if_present(name);
+        const auto opened = directory->open_member_if_present(name);
         if (opened == nullptr) continue;
         const bool is_data = dcp::rank_of_data_file(name).has_value();
         file(opened, shown, is_data ? PickleSearch::kData : PickleSearch::kFile);
@@ -149,7 +149,7 @@ class Scanner {
     look(source, shown, "/.fsdp/content", PickleSearch::kPickle);
   }
 
-  void dcp_folder(const fs::path& path, const Directory& directory, const std::string& inside,
+  void dcp_folder(const fs::path& path, const Folder& directory, const std::string& inside,
                   std::set<std::string>& done) {
     const std::vector<std::string> names = directory.list();
     const bool central = std::find(names.begin(), names.end(), dcp::kMetadataName) != names.end();
@@ -181,7 +181,7 @@ class Scanner {
 
   using Ranges = std::vector<std::pair<std::uint64_t, std::uint64_t>>;  // begin, end
 
-  void items(Index index, const Directory& directory, const std::string& inside,
+  void items(Index index, const Folder& directory, const std::string& inside,
              std::set<std::string>& done) {
     FilePool pool(directory);
     pool.examine(index.files);
@@ -257,7 +257,7 @@ GlobalScan scan_globals(const fs::path& path, const GlobalScanOptions& options) 
   if (kind == PlaceKind::kFolder) {
     scanner.folder(at, {}, 0);
   } else if (kind != PlaceKind::kNothing) {
-    scanner.file(File::open(at), at.filename(),
+    scanner.file(file_at(at), at.filename(),
                  is_data ? PickleSearch::kData : PickleSearch::kFile);
   }
   return scanner.result();

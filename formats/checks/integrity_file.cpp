@@ -89,7 +89,7 @@ std::string digest_of(const File& file, std::span<std::byte> buffer, const Verif
 }
 
 // Returns nothing if the file is as listed.
-std::optional<Finding> compare(const Directory& folder, const ListedFile& listed,
+std::optional<Finding> compare(const Folder& folder, const ListedFile& listed,
                                std::span<std::byte> buffer, const VerifyOptions& options) {
   const auto finding = [&](ErrorCode code, std::string message) {
     return Finding{
@@ -119,10 +119,10 @@ SealReport check_integrity_file(const fs::path& folder, const std::string& name,
   SealReport report;
   report.seal = escape((folder / name).native());
   report.whole = !options.fast;
-  const Directory directory = Directory::open(folder);
+  const auto directory = folder_at(folder);
   std::vector<ListedFile> listed;
   try {
-    listed = read_list(*directory.open_member(name));
+    listed = read_list(*directory->open_member(name));
   } catch (const Error& error) {
     if (is_no_answer(error.code())) throw;
     Finding finding = finding_from(error, report.seal);
@@ -140,7 +140,7 @@ SealReport check_integrity_file(const fs::path& folder, const std::string& name,
       listed.size(), quiet, checked,
       [&](std::size_t i, std::span<std::byte> buffer) {
         CheckResult result;
-        if (auto finding = compare(directory, listed[i], buffer, options))
+        if (auto finding = compare(*directory, listed[i], buffer, options))
           result.findings.push_back(std::move(*finding));
         return result;
       },
@@ -151,8 +151,8 @@ SealReport check_integrity_file(const fs::path& folder, const std::string& name,
       },
       {},
       [&](std::size_t i) {
-        if (!directory.stored() || options.fast) return false;
-        const auto file = directory.open_member_if_present(listed[i].name);
+        if (!directory->read_by_requests() || options.fast) return false;
+        const auto file = directory->open_member_if_present(listed[i].name);
         return file && file->read_ahead(0, file->size());
       });
   report.files = listed.size();

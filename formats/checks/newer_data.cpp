@@ -106,14 +106,14 @@ std::vector<std::string> newer_than(const WrittenFile& metadata, std::vector<Wri
 Findings newer_data(const fs::path& folder) {
   Findings findings;
   try {
-    const Directory directory = Directory::open(folder);
-    const std::vector<std::string> names = directory.list();
+    const auto directory = folder_at(folder);
+    const std::vector<std::string> names = directory->list();
     look_into(folder, "", names, findings);
     for (const std::string& name : names) {
       const bool hidden = !in_store(folder) &&
                           ::access((folder / name).c_str(), R_OK | X_OK) != 0 && errno == EACCES;
-      if (!hidden && directory.is_directory(name))
-        look_into(folder / name, name + "/", Directory::open(folder / name).list(), findings);
+      if (!hidden && directory->is_folder(name))
+        look_into(folder / name, name + "/", folder_at(folder / name)->list(), findings);
     }
   } catch (const Error& error) {
     if (is_no_answer(error.code())) throw;

@@ -17,7 +17,7 @@
 #include "formats/dcp/names.h"
 #include "formats/files/file.h"
 #include "formats/files/no_answer.h"
-#include "formats/files/output_place.h"
+#include "formats/outputs/place.h"
 #include "formats/store/place.h"
 #include "formats/store/snapshot.h"
 #include "formats/torch/index.h"
@@ -59,7 +59,7 @@ fs::path without_slash(const fs::path& folder) {
 // computed by reading.
 class Sums {
  public:
-  Sums(const Directory& folder, std::vector<std::string> names, const VerifyOptions& options)
+  Sums(const Folder& folder, std::vector<std::string> names, const VerifyOptions& options)
       : folder_(folder),
         names_(std::move(names)),
         options_(options),
@@ -112,8 +112,8 @@ class Sums {
         },
         [&](std::size_t i) {
           const Part& part = parts_[i];
-          return folder_.stored() && folder_.open_member(names_[part.file])
-                                         ->read_ahead(part.begin, part.end - part.begin);
+          return folder_.read_by_requests() && folder_.open_member(names_[part.file])
+                                                   ->read_ahead(part.begin, part.end - part.begin);
         });
     return std::move(report.findings);
   }
@@ -177,7 +177,7 @@ class Sums {
     return result;
   }
 
-  const Directory& folder_;
+  const Folder& folder_;
   const std::vector<std::string> names_;
   const VerifyOptions& options_;
   std::vector<CrcLedger> ledgers_;
@@ -192,7 +192,7 @@ bool is_leftover(const std::string& name) {
 }
 
 // Every file that a seal of the place has to list.
-std::vector<std::string> files_at(const Directory& folder, const SealPlace& place) {
+std::vector<std::string> files_at(const Folder& folder, const SealPlace& place) {
   if (place.single) return {place.only};
   std::vector<std::string> names;
   for (std::string& name : folder.list_files()) {
@@ -211,7 +211,7 @@ Finding seal_finding(ErrorCode code, std::string message, std::string file) {
 class SealCheck {
  public:
   SealCheck(const SealPlace& place, const VerifyOptions& options)
-      : place_(place), options_(options), folder_(Directory::open(place.folder)) {
+      : place_(place), options_(options), folder_(folder_at(place.folder)) {
     report_.seal = escape((place.folder / place.name).native());
     report_.whole = !options.fast;
   }
@@ -231,7 +231,7 @@ class SealCheck {
 
   bool read() {
     try {
-      sealed_ = read_seal(*folder_.open_member(place_.name));
+      sealed_ = read_seal(*folder_->open_member(place_.name));
       if (place_.single) {
         if (sealed_.size() != 1) {
           throw Error(ErrorCode::kSeal,
@@ -254,7 +254,7 @@ class SealCheck {
   }
 
   void compare_names() {
-    const std::vector<std::string> present = files_at(folder_, place_);
+    const std::vector<std::string> present = files_at(*folder_, place_);
     std::set<std::string> listed;
     for (const SealedFile& file : sealed_) listed.insert(file.name);
     for (const std::string& name : present) {
@@ -279,7 +279,7 @@ class SealCheck {
   void compare_content() {
     std::vector<std::string> names;
     for (const SealedFile& file : sealed_) names.push_back(file.name);
-    Sums sums(folder_, names, options_);
+    Sums sums(*folder_, names, options_);
     sums.join_known();
     std::vector<bool> wanted(sealed_.size(), false);
     report_.files = sealed_.size();
@@ -296,7 +296,7 @@ class SealCheck {
         wanted[i] = !options_.fast || metadata || bytes <= kSmallBytes;
         if (wanted[i]) sums.want(i);
       } catch (const Error& error) {
-        Finding finding = finding_from(error, escape((folder_.path() / file.name).native()));
+        Finding finding = finding_from(error, escape((folder_->path() / file.name).native()));
         finding.file = file.name;
         report_.findings.push_back(std::move(finding));
       }
@@ -314,7 +314,7 @@ class SealCheck {
 
   const SealPlace& place_;
   const VerifyOptions& options_;
-  const Directory folder_;
+  std::shared_ptr<const Folder> folder_;
   std::vector<SealedFile> sealed_;
   SealReport report_;
 };
@@ -347,7 +347,7 @@ std::optional<SealPlace> find_seal(const fs::path& path) {
   SealPlace place{above, std::string(kSealName), own.only, false};
   if (!own.single) place.only = name_of_place(own.folder) + "/";
   try {
-    const auto sealed = read_seal(*Directory::open(above).open_member(place.name));
+    const auto sealed = read_seal(*folder_at(above)->open_member(place.name));
     const bool lists = std::any_of(sealed.begin(), sealed.end(), [&](const SealedFile& file) {
       return own.single ? file.name == place.only : file.name.starts_with(place.only);
     });
@@ -365,9 +365,9 @@ SealReport check_seal(const SealPlace& place, const VerifyOptions& options) {
 }
 
 std::vector<SealedFile> files_to_seal(const SealPlace& place, const VerifyOptions& options) {
-  const Directory folder = Directory::open(place.folder);
-  const std::vector<std::string> names = files_at(folder, place);
-  Sums sums(folder, names, options);
+  const auto folder = folder_at(place.folder);
+  const std::vector<std::string> names = files_at(*folder, place);
+  Sums sums(*folder, names, options);
   std::vector<SealedFile> sealed;
   for (std::size_t i = 0; i < names.size(); ++i) {
     sealed.push_back({names[i], sums.open(i), 0});

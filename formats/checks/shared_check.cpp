@@ -14,13 +14,13 @@ namespace fsdp::formats {
 
 Findings check_shared_files(const std::filesystem::path& folder) {
   Findings findings;
-  const Directory directory = Directory::open(folder);
+  const auto directory = folder_at(folder);
   const std::string record = escape((folder / kSharedName).native());
   try {
-    const auto file = directory.open_member_if_present(std::string(kSharedName));
+    const auto file = directory->open_member_if_present(std::string(kSharedName));
     if (!file) return findings;
     for (const SharedFile& then : read_shared(*file)) {
-      const auto member = directory.open_member_if_present(then.name);
+      const auto member = directory->open_member_if_present(then.name);
       if (!member) continue;
       const SharedFile now = shared_file(then.name, *member);
       if (!is_still_shared(then, now)) continue;

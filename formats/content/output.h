@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "formats/checkpoint/checkpoint.h"
-#include "formats/files/atomic_directory.h"
-#include "formats/files/atomic_file.h"
-#include "formats/files/atomic_output.h"
 #include "formats/model/copy.h"
+#include "formats/outputs/atomic_file.h"
+#include "formats/outputs/atomic_folder.h"
+#include "formats/outputs/options.h"
 
 namespace fsdp::formats {
 
@@ -50,7 +50,7 @@ class Output {
   void plan_seal();
   // Writes, checks that the source did not change meanwhile, and commits.  `crcs` of the result are
   // for the output itself only.
-  // Throws: what copy_pieces, AtomicFile and AtomicDirectory throw.
+  // Throws: what copy_pieces, AtomicFile and AtomicFolder throw.
   virtual CopyResult write(const CopyOptions& options) = 0;
 
  protected:

@@ -56,8 +56,8 @@ Location AddedItems::copy(const Location& source) {
   return location;
 }
 
-void AddedItems::write(const Directory& folder, const Index& source, OutputFile& out) const {
-  std::shared_ptr<File> file;
+void AddedItems::write(const Folder& folder, const Index& source, OutputFile& out) const {
+  std::shared_ptr<const File> file;
   std::optional<std::uint32_t> number;  // of the open file
   for (const Item& item : items_) {
     if (!item.source) {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "formats/files/file.h"
-#include "formats/files/output_file.h"
 #include "formats/model/index.h"
+#include "formats/outputs/file.h"
 #include "formats/pickle/value.h"
 
 namespace fsdp::formats {
@@ -29,7 +29,7 @@ class AddedItems {
   bool empty() const { return items_.empty(); }
   std::uint64_t bytes() const { return bytes_; }
   // Throws: what reading and writing throw.
-  void write(const Directory& folder, const Index& source, OutputFile& out) const;
+  void write(const Folder& folder, const Index& source, OutputFile& out) const;
 
  private:
   struct Item {

@@ -34,7 +34,7 @@ constexpr std::uint64_t kMaxMetadataBytes = std::uint64_t{8} << 30U;
 constexpr std::size_t kMetadataAtOnce = 128;
 constexpr std::size_t kMetadataThreads = 16;
 
-Metadata read_metadata_file(const Directory& folder, const std::string& name,
+Metadata read_metadata_file(const Folder& folder, const std::string& name,
                             const std::set<std::string>& allowed) {
   const auto file = folder.open_member(name);
   if (file->size() > kMaxMetadataBytes) {
@@ -52,7 +52,7 @@ Metadata read_metadata_file(const Directory& folder, const std::string& name,
 }
 
 // Throws an error that says what the folder holds instead of `.metadata`.
-[[noreturn]] void throw_no_metadata(const Directory& folder,
+[[noreturn]] void throw_no_metadata(const Folder& folder,
                                     const std::vector<std::string>& names) {
   std::string hint;
   const bool temp = std::find(names.begin(), names.end(), kMetadataTempName) != names.end();
@@ -68,7 +68,7 @@ Metadata read_metadata_file(const Directory& folder, const std::string& name,
 }
 
 // Reads the files of the ranks, and joins them in their order: many at once, on all cores.
-Metadata read_local_metadata(const Directory& folder, const std::vector<std::string>& names,
+Metadata read_local_metadata(const Folder& folder, const std::vector<std::string>& names,
                              const std::set<std::string>& allowed) {
   std::vector<std::string> local;
   std::copy_if(names.begin(), names.end(), std::back_inserter(local),
@@ -123,25 +123,25 @@ std::string layout_of(const Index& index, const std::vector<std::string>& names,
 
 class DcpCheckpoint : public Checkpoint, public TensorObjects {
  public:
-  DcpCheckpoint(Directory folder, const std::set<std::string>& allowed, Team* team)
-      : folder_(std::move(folder)), pool_(folder_) {
-    const std::vector<std::string> names = folder_.list();
+  DcpCheckpoint(std::shared_ptr<const Folder> folder, const std::set<std::string>& allowed, Team* team)
+      : folder_(std::move(folder)), pool_(*folder_) {
+    const std::vector<std::string> names = folder_->list();
     const bool central = std::find(names.begin(), names.end(), kMetadataName) != names.end();
     Metadata metadata;
     if (team == nullptr || team->leads()) {
-      metadata = central ? read_metadata_file(folder_, std::string(kMetadataName), allowed)
-                         : read_local_metadata(folder_, names, allowed);
+      metadata = central ? read_metadata_file(*folder_, std::string(kMetadataName), allowed)
+                         : read_local_metadata(*folder_, names, allowed);
     }
     if (team != nullptr) metadata = share_metadata(*team, std::move(metadata));
     index_ = std::move(metadata.index);
     replicas_ = std::move(metadata.replicas);
     findings_ = std::move(metadata.findings);
     examine_files(names, central);
-    description_ = {escape(folder_.path().native()), "dcp", layout_of(index_, names, !central),
+    description_ = {escape(folder_->path().native()), "dcp", layout_of(index_, names, !central),
                     metadata.version, count_ranks()};
     using Common = MegatronFolder::Common;
     const ValueEntry* const common = common_item();
-    auto megatron = megatron_folder(folder_, names, common != nullptr);
+    auto megatron = megatron_folder(*folder_, names, common != nullptr);
     if (megatron) {
       description_.layout = megatron->layout;
       if (megatron->version) description_.version = std::move(megatron->version);
@@ -165,7 +165,7 @@ class DcpCheckpoint : public Checkpoint, public TensorObjects {
     if (volume(box) != tensor.numel()) {
       if (const std::string torn = compare_replicas(tensor, chunk); !torn.empty()) {
         throw Error(ErrorCode::kMismatch,
-                    cat(escape(folder_.path().native()), ": ", quote(tensor.key, 200), ": ", torn));
+                    cat(escape(folder_->path().native()), ": ", quote(tensor.key, 200), ": ", torn));
       }
     }
     return chunk_at(tensor, chunk, tensor.chunks.location(chunk));
@@ -180,7 +180,7 @@ class DcpCheckpoint : public Checkpoint, public TensorObjects {
   }
 
   bool expect_value(const ValueEntry& value) const override {
-    return folder_.stored() && expect(value.location, 0, UINT64_MAX);
+    return folder_->read_by_requests() && expect(value.location, 0, UINT64_MAX);
   }
 
   Value value(const ValueEntry& value) const override {
@@ -212,7 +212,7 @@ class DcpCheckpoint : public Checkpoint, public TensorObjects {
 
   VerifyReport verify(const VerifyOptions& options) const override {
     return verify_folder(
-        {index_, findings_, folder_, pool_, spill_, description_.layout == "rank-local",
+        {index_, findings_, *folder_, pool_, spill_, description_.layout == "rank-local",
          index_.order.size() != all_entries_, replicas_,
          [this](const TensorEntry& tensor, std::size_t chunk) {
            return compare_replicas(tensor, chunk);
@@ -291,7 +291,7 @@ class DcpCheckpoint : public Checkpoint, public TensorObjects {
     };
     for (const std::string& name : names) {
       if (rank_of_data_file(name) && !named.contains(name)) {
-        const auto file = folder_.open_member_if_present(name);
+        const auto file = folder_->open_member_if_present(name);
         // A rank with nothing to write leaves an empty file.
         if (file && file->size() != 0)
           warn(name, "no item lies in this file: it is left over from another save");
@@ -396,7 +396,7 @@ class DcpCheckpoint : public Checkpoint, public TensorObjects {
     return out;
   }
 
-  Directory folder_;
+  std::shared_ptr<const Folder> folder_;
   Replicas replicas_;
   mutable FilePool pool_;
   mutable Spill spill_;
@@ -408,7 +408,7 @@ class DcpCheckpoint : public Checkpoint, public TensorObjects {
 }  // namespace
 
 bool is_dcp_folder(const std::filesystem::path& folder) {
-  const std::vector<std::string> names = Directory::open(folder).list();
+  const std::vector<std::string> names = folder_at(folder)->list();
   return std::any_of(names.begin(), names.end(), [](const std::string& name) {
     return name == kMetadataName || rank_of_local_metadata(name).has_value();
   });
@@ -416,7 +416,7 @@ bool is_dcp_folder(const std::filesystem::path& folder) {
 
 std::unique_ptr<Checkpoint> open_dcp(const std::filesystem::path& folder,
                                      const std::set<std::string>& allowed_globals, Team* team) {
-  return std::make_unique<DcpCheckpoint>(Directory::open(folder), allowed_globals, team);
+  return std::make_unique<DcpCheckpoint>(folder_at(folder), allowed_globals, team);
 }
 
 }  // namespace fsdp::formats::dcp

@@ -115,7 +115,7 @@ bool expect_item(const File& file, const Location& location, std::uint64_t begin
   const std::uint64_t length = location.length;
   const auto bytes = std::min<std::uint64_t>(kTorchEndBytes, length);
   if (location.offset > file.size() || length > file.size() - location.offset) return false;
-  if (begin >= end || !file.stored()) {
+  if (begin >= end || !file.read_by_requests()) {
     file.will_read(location.offset, bytes);
     return file.will_read(location.offset + length - bytes, bytes);
   }

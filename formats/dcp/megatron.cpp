@@ -87,7 +87,7 @@ std::string_view megatron_metadata(std::string_view layout) {
              : R"({"sharded_backend": "torch_dist", "sharded_backend_version": 1, "common_backend": "torch", "common_backend_version": 1})";
 }
 
-std::optional<MegatronFolder> megatron_folder(const Directory& folder,
+std::optional<MegatronFolder> megatron_folder(const Folder& folder,
                                               const std::vector<std::string>& names, bool item) {
   using Common = MegatronFolder::Common;
   const auto has = [&](std::string_view name) {

@@ -30,7 +30,7 @@ struct MegatronFolder {
 // `item`: the folder has the item of the common state.  Returns nothing if the folder, although it
 // has files of these names, is not Megatron-Core's.
 // Throws: what opening and reading files throw.
-std::optional<MegatronFolder> megatron_folder(const Directory& folder,
+std::optional<MegatronFolder> megatron_folder(const Folder& folder,
                                               const std::vector<std::string>& names, bool item);
 
 // Returns the common state that the item's value holds; nullptr if it is not a list of one dict.

@@ -97,7 +97,7 @@ class RankFiles {
         options_(options),
         total_(total) {}
 
-  void write(AtomicDirectory& folder, std::int64_t first, std::int64_t count, bool sync) {
+  void write(AtomicFolder& folder, std::int64_t first, std::int64_t count, bool sync) {
     first_ = first;
     for (std::int64_t rank = first; rank < first + count; ++rank) {
       files_.push_back(&folder.add_file(prefix_ + layout_.file_name(rank)));
@@ -207,7 +207,7 @@ class RankFiles {
     std::vector<std::uint32_t> crcs(order.size());
     std::vector<OpenItem*> items;  // of each piece
     // A part of a file that goes to a store is sent when it has no gaps.
-    const bool early = !files_.empty() && files_.front()->goes_to_store();
+    const bool early = !files_.empty() && files_.front()->sent_by_parts();
     if (early) {
       for (OpenItem& item : open_) {
         items.insert(items.end(), item.piece_count, &item);
@@ -276,15 +276,15 @@ class FolderOutput : public DcpOutput {
   }
 
   CopyResult write(const CopyOptions& options) override {
-    AtomicDirectory folder(destination_, options_);
+    const auto folder = new_folder(destination_, options_);
     CopyResult total;
-    write_into(folder, options, total);
+    write_into(*folder, options, total);
     source_.check_unchanged();
-    folder.commit();
+    folder->commit();
     return total;
   }
 
-  void write_into(AtomicDirectory& folder, const CopyOptions& options, CopyResult& total) override {
+  void write_into(AtomicFolder& folder, const CopyOptions& options, CopyResult& total) override {
     const std::int64_t ranks = layout_.world_size();
     const std::int64_t at_once =
         agreed(options.team, open_files_at_once(source_.index().files.size()));

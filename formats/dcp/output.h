@@ -13,7 +13,7 @@
 
 #include "formats/content/output.h"
 #include "formats/dcp/sharding.h"
-#include "formats/files/atomic_directory.h"
+#include "formats/outputs/atomic_folder.h"
 
 namespace fsdp::formats {
 
@@ -43,8 +43,7 @@ class DcpOutput : public Output {
   std::int64_t cut_tensors() const { return cut_tensors_; }
   std::int64_t whole_tensors() const { return whole_tensors_; }
   // Adds the files to a folder that is committed with others; `total` counts the bytes copied.
-  virtual void write_into(AtomicDirectory& parent, const CopyOptions& options,
-                          CopyResult& total) = 0;
+  virtual void write_into(AtomicFolder& parent, const CopyOptions& options, CopyResult& total) = 0;
 
  protected:
   std::int64_t cut_tensors_ = 0;

@@ -12,7 +12,7 @@
 #include "formats/content/tensor_value.h"
 #include "formats/dcp/balance.h"
 #include "formats/dcp/sharding.h"
-#include "formats/files/output_stream.h"
+#include "formats/outputs/stream.h"
 #include "formats/torch/stream_writer.h"
 #include "formats/torch/writer.h"
 

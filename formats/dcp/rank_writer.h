@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "formats/dcp/folder_plan.h"
-#include "formats/files/output_file.h"
-#include "formats/files/output_stream.h"
+#include "formats/outputs/file.h"
+#include "formats/outputs/stream.h"
 #include "formats/pickle/value.h"
 
 namespace fsdp::formats::dcp {

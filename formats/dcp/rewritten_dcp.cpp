@@ -21,13 +21,13 @@
 #include "formats/dcp/megatron.h"
 #include "formats/dcp/metadata_writer.h"
 #include "formats/dcp/names.h"
-#include "formats/files/atomic_directory.h"
 #include "formats/files/checkpoint_names.h"
 #include "formats/files/file.h"
 #include "formats/files/no_answer.h"
 #include "formats/files/seal.h"
 #include "formats/files/shared_files.h"
 #include "formats/model/check.h"
+#include "formats/outputs/atomic_folder.h"
 #include "formats/torch/writer.h"
 
 namespace fsdp::formats {
@@ -65,7 +65,7 @@ class Rewriting : public RewrittenDcp {
             const fs::path& destination, const RewriteOptions& options)
       : source_(source),
         index_(source.index()),
-        folder_(Directory::open(folder)),
+        folder_(folder_at(folder)),
         destination_(destination),
         options_(options),
         new_file_(static_cast<std::uint32_t>(index_.files.size())),
@@ -206,7 +206,7 @@ class Rewriting : public RewrittenDcp {
         if (location.transform != 0 || location.length < kZipMagic.size() ||
             !looked_into.insert(location.file).second)
           continue;
-        const auto file = folder_.open_member(index_.files[location.file].name);
+        const auto file = folder_->open_member(index_.files[location.file].name);
         const auto bytes = read_bytes(*file, location.offset, kZipMagic.size());
         if (std::equal(bytes.begin(), bytes.end(), std::as_bytes(std::span(kZipMagic)).begin()))
           continue;
@@ -292,7 +292,7 @@ class Rewriting : public RewrittenDcp {
   }
 
   void plan_shared(const std::string& name, const fs::path& above) {
-    const auto file = folder_.open_member(name);
+    const auto file = folder_->open_member(name);
     const bool linked = options_.link && on_one_file_system(*file, above);
     plan_.files.push_back({name, file->size(), linked});
     if (!linked) plan_.tensor_bytes += file->size();
@@ -306,7 +306,7 @@ class Rewriting : public RewrittenDcp {
     for (const std::size_t number : shared_) {
       const PlannedFile& planned = plan_.files[number];
       if (planned.linked)
-        files.push_back(shared_file(planned.name, *folder_.open_member(planned.name)));
+        files.push_back(shared_file(planned.name, *folder_->open_member(planned.name)));
     }
     if (!files.empty())
       plan_.files.push_back({std::string(kSharedName), shared_text(files).size()});
@@ -323,14 +323,14 @@ class Rewriting : public RewrittenDcp {
   }
 
   void plan_neighbours(const std::set<std::string>& known, const fs::path& above) {
-    for (const std::string& name : folder_.list()) {
+    for (const std::string& name : folder_->list()) {
       if (known.contains(name) || is_own_note(name)) continue;
       const bool inner_folder = std::any_of(known.begin(), known.end(), [&](const auto& file) {
         return file.starts_with(name + "/");
       });
       if (inner_folder) continue;
       try {
-        if (!folder_.is_directory(name) && is_companion_name(name)) {
+        if (!folder_->is_folder(name) && is_companion_name(name)) {
           plan_shared(name, above);
           continue;
         }
@@ -343,7 +343,7 @@ class Rewriting : public RewrittenDcp {
   }
 
   std::string free_name(const std::set<std::string>& known) const {
-    const auto names = folder_.list();
+    const auto names = folder_->list();
     for (std::int64_t number = 0;; ++number) {
       std::string name = dcp::data_file_name(0, number);
       if (!known.contains(name) && std::find(names.begin(), names.end(), name) == names.end())
@@ -385,13 +385,13 @@ class Rewriting : public RewrittenDcp {
             index_.transforms[location.transform]};
   }
 
-  void share(AtomicDirectory& out, const CopyOptions& options, CopyResult& result);
-  void write_record(AtomicDirectory& out, const std::vector<SharedFile>& files);
+  void share(AtomicFolder& out, const CopyOptions& options, CopyResult& result);
+  void write_record(AtomicFolder& out, const std::vector<SharedFile>& files);
   std::map<std::string, std::uint32_t> sealed_crcs() const;
 
   const Checkpoint& source_;
   const Index& index_;
-  Directory folder_;
+  std::shared_ptr<const Folder> folder_;
   fs::path destination_;
   RewriteOptions options_;
   std::uint32_t new_file_;  // its number in locations
@@ -411,7 +411,7 @@ class Rewriting : public RewrittenDcp {
   std::optional<TorchSaveWriter> meta_writer_;
 };
 
-void Rewriting::share(AtomicDirectory& out, const CopyOptions& options, CopyResult& result) {
+void Rewriting::share(AtomicFolder& out, const CopyOptions& options, CopyResult& result) {
   SharingOptions sharing;
   sharing.hard_link = options_.link;
   sharing.on_copied = [&](std::uint64_t bytes) {
@@ -425,7 +425,7 @@ void Rewriting::share(AtomicDirectory& out, const CopyOptions& options, CopyResu
     if (options.cancelled && options.cancelled())
       throw Error(ErrorCode::kInterrupted, "interrupted");
     PlannedFile& planned = plan_.files[number];
-    const auto file = folder_.open_member(planned.name);
+    const auto file = folder_->open_member(planned.name);
     if (file->size() != planned.bytes) {
       throw Error(ErrorCode::kChanged, cat(file->name(), ": has ", file->size(), " bytes now, had ",
                                            planned.bytes, " before"));
@@ -452,7 +452,7 @@ void Rewriting::share(AtomicDirectory& out, const CopyOptions& options, CopyResu
   result.unchecked_bytes += report.bytes_unchecked;
 }
 
-void Rewriting::write_record(AtomicDirectory& out, const std::vector<SharedFile>& files) {
+void Rewriting::write_record(AtomicFolder& out, const std::vector<SharedFile>& files) {
   const auto planned = std::find_if(plan_.files.begin(), plan_.files.end(),
                                     [](const auto& file) { return file.name == kSharedName; });
   if (files.empty()) {
@@ -473,7 +473,7 @@ void Rewriting::write_record(AtomicDirectory& out, const std::vector<SharedFile>
 std::map<std::string, std::uint32_t> Rewriting::sealed_crcs() const {
   std::map<std::string, std::uint32_t> crcs;
   if (!options_.output.seal) return crcs;
-  const auto seal = folder_.open_member_if_present(std::string(kSealName));
+  const auto seal = folder_->open_member_if_present(std::string(kSealName));
   if (!seal) return crcs;
   try {
     for (const SealedFile& file : read_seal(*seal)) crcs.emplace(file.name, file.crc);
@@ -484,22 +484,22 @@ std::map<std::string, std::uint32_t> Rewriting::sealed_crcs() const {
 }
 
 CopyResult Rewriting::write(const CopyOptions& options) {
-  AtomicDirectory out(destination_, options_.output);
+  const auto out = new_folder(destination_, options_.output);
   CopyResult result;
-  share(out, options, result);
+  share(*out, options, result);
   if (meta_writer_) {
-    const CopyResult meta = meta_writer_->write(out.add_file(meta_name_), options);
+    const CopyResult meta = meta_writer_->write(out->add_file(meta_name_), options);
     result.unchecked_bytes += meta.unchecked_bytes;
   }
-  if (!added_.empty()) added_.write(folder_, index_, out.add_file(new_name_));
-  OutputFile& metadata = out.add_file(std::string(dcp::kMetadataName));
+  if (!added_.empty()) added_.write(*folder_, index_, out->add_file(new_name_));
+  OutputFile& metadata = out->add_file(std::string(dcp::kMetadataName));
   std::uint64_t at = 0;
   write_metadata([&](std::string_view block) {
     metadata.write_at(at, std::as_bytes(std::span(block)));
     at += block.size();
   });
   source_.check_unchanged();
-  out.commit();
+  out->commit();
   return result;
 }
 

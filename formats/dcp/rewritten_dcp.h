@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "formats/content/output.h"
-#include "formats/files/atomic_output.h"
+#include "formats/outputs/options.h"
 
 namespace fsdp::formats {
 

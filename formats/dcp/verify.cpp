@@ -247,7 +247,7 @@ VerifyReport verify_folder(const FolderUnderTest& f, const VerifyOptions& option
       [&](std::size_t i, std::span<std::byte> buffer) { return checker.check(items[i], buffer); },
       [&](std::size_t i, const Error& error) { return checker.describe(items[i], error); }, {},
       [&](std::size_t i) {
-        return f.folder.stored() &&
+        return f.folder.read_by_requests() &&
                expect_item(*f.pool.get(items[i].location.file), items[i].location);
       });
   return report;

@@ -20,7 +20,7 @@ using ReplicaCheck = std::function<std::string(const TensorEntry& tensor, std::s
 struct FolderUnderTest {
   const Index& index;
   const Findings& opening;  // findings of reading the metadata
-  const Directory& folder;
+  const Folder& folder;
   FilePool& pool;
   Spill& spill;
   bool rank_local;  // replicated items may lie in several files

@@ -8,7 +8,7 @@
 #include "formats/base/crc32.h"
 #include "formats/base/error.h"
 #include "formats/base/text.h"
-#include "formats/files/output_place.h"
+#include "formats/files/local_file.h"
 
 namespace fsdp::formats {
 namespace {

@@ -10,7 +10,7 @@
 #include <span>
 
 #include "formats/base/huge_pages.h"
-#include "formats/files/file.h"
+#include "formats/files/local_file.h"
 
 namespace fsdp::formats {
 

@@ -27,7 +27,7 @@ FileTimes times_from(const struct statx& info) {
 }  // namespace
 
 FileTimes times_of(const File& file) {
-  if (file.stored()) return {file.size(), 0, file.mtime_ns(), std::nullopt};
+  if (file.fd() < 0) return {file.size(), 0, file.mtime_ns(), std::nullopt};
   struct statx info {};
   if (::statx(file.fd(), "", AT_EMPTY_PATH, kWanted, &info) != 0) throw_errno(file.name());
   return times_from(info);

@@ -6,7 +6,7 @@
 #include <cerrno>
 
 #include "formats/base/text.h"
-#include "formats/files/file.h"
+#include "formats/files/local_file.h"
 #include "formats/store/place.h"
 
 namespace fsdp::formats {

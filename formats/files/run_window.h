@@ -8,6 +8,7 @@
 
 #include "formats/files/direct_io.h"
 #include "formats/files/file.h"
+#include "formats/files/local_file.h"
 
 namespace fsdp::formats {
 

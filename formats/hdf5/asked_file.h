@@ -7,7 +7,7 @@
 #include <span>
 
 #include "formats/base/byte_source.h"
-#include "formats/files/file.h"
+#include "formats/files/local_file.h"
 
 namespace fsdp::formats::hdf5 {
 

@@ -431,7 +431,7 @@ std::vector<std::byte> content_pickle(const std::shared_ptr<const File>& file) {
 }
 
 std::unique_ptr<Checkpoint> open_hdf5(const std::filesystem::path& path) {
-  return std::make_unique<Hdf5Checkpoint>(File::open(path));
+  return std::make_unique<Hdf5Checkpoint>(file_at(path));
 }
 
 }  // namespace fsdp::formats::hdf5

@@ -17,7 +17,7 @@
 #include "formats/base/byte_reader.h"
 #include "formats/base/interrupt.h"
 #include "formats/base/text.h"
-#include "formats/files/file.h"
+#include "formats/files/local_file.h"
 #include "formats/hdf5/file.h"
 #include "formats/hdf5/library.h"
 #include "formats/hdf5/sandbox.h"

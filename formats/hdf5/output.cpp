@@ -20,7 +20,6 @@
 #include "formats/checkpoint/source_pieces.h"
 #include "formats/content/content.h"
 #include "formats/content/tensor_value.h"
-#include "formats/files/atomic_file.h"
 #include "formats/hdf5/file.h"
 #include "formats/hdf5/filters.h"
 #include "formats/hdf5/names.h"
@@ -28,6 +27,7 @@
 #include "formats/journal/run_journal.h"
 #include "formats/model/division.h"
 #include "formats/model/tensor_reader.h"
+#include "formats/outputs/atomic_file.h"
 #include "formats/pickle/writer.h"
 
 namespace fsdp::formats::hdf5 {
@@ -121,16 +121,16 @@ class Hdf5Output : public Output {
                   cat(escape(destination_.native()),
                       ": what was written of an HDF5 file cannot be used by a later run"));
     }
-    AtomicFile output(destination_, options_);
-    OutputFile& out = output.file();
+    const auto output = new_file(destination_, options_);
+    OutputFile& out = output->file();
     out.reserve(image_.bytes);
     // Each checksum stands between chunks, and would be a gap in a part.
-    sums_early_ = out.goes_to_store();
+    sums_early_ = out.sent_by_parts();
     CopyResult result = write_data(out, options);
     write_dataset(out, pickle_number_, std::as_bytes(std::span(pickle_)));
     write_structure(out);
     source_.check_unchanged();
-    output.commit();
+    output->commit();
     return result;
   }
 

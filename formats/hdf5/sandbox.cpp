@@ -27,7 +27,7 @@
 #include "formats/base/error.h"
 #include "formats/base/interrupt.h"
 #include "formats/base/text.h"
-#include "formats/files/file.h"
+#include "formats/files/local_file.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define FSDP_SANITIZED 1

@@ -514,7 +514,7 @@ Description read_description(const File& file, const ReaderLimits& limits) {
   const std::string sent = [&] {
     // The child inherits the library's present state: with the lock, no thread is inside a call.
     std::unique_lock lock(library_mutex());
-    if (file.stored()) return describe_asked(file, sandbox, lock);
+    if (file.fd() < 0) return describe_asked(file, sandbox, lock);
     return run_sandboxed(file.fd(), sandbox, [&] {
       lock.unlock();  // the child's copy
       return encode(describe(file));

@@ -39,8 +39,8 @@ bool is_blob(const fs::path& folder, const std::string& name) {
 
 std::vector<Companion> open_files(const fs::path& path, bool (*wanted)(std::string_view)) {
   std::vector<Companion> out;
-  const Directory folder = Directory::open(path);
-  for (const std::string& name : folder.list()) {
+  const auto folder = folder_at(path);
+  for (const std::string& name : folder->list()) {
     if (wanted(name)) out.push_back({name, path.native(), nullptr, std::nullopt});
   }
   std::sort(out.begin(), out.end(),
@@ -48,9 +48,9 @@ std::vector<Companion> open_files(const fs::path& path, bool (*wanted)(std::stri
   for (Companion& companion : out) {
     // What a link leads to outside of the folder is not the model's, and would be published with
     // it.
-    const bool blob = !folder.stored() && is_blob(path, companion.name);
+    const bool blob = !folder->read_by_requests() && is_blob(path, companion.name);
     companion.file =
-        within(blob ? File::open(path / companion.name) : folder.open_member(companion.name),
+        within(blob ? file_at(path / companion.name) : folder->open_member(companion.name),
                companion.name == kConfigFile ? kMaxConfigBytes : kMaxCompanionBytes);
   }
   return out;
@@ -95,7 +95,7 @@ Companions open_companions(const fs::path& path) {
   Companions out;
   if (!is_folder(path)) {
     out.files.push_back({kConfigFile, folder_of_place(path).native(),
-                         within(File::open(path), kMaxConfigBytes), std::nullopt});
+                         within(file_at(path), kMaxConfigBytes), std::nullopt});
     read_config(*out.files[0].file, out);
     return out;
   }

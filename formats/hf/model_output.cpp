@@ -6,8 +6,8 @@
 #include <string>
 #include <utility>
 
-#include "formats/files/atomic_directory.h"
 #include "formats/hf/completeness.h"
+#include "formats/outputs/atomic_folder.h"
 #include "formats/safetensors/writer.h"
 
 namespace fsdp::formats::hf {
@@ -44,18 +44,18 @@ class ModelOutput : public Output {
   }
 
   CopyResult write(const CopyOptions& options) override {
-    AtomicDirectory output(destination_, options_);
+    const auto output = new_folder(destination_, options_);
     std::vector<OutputFile*> files;
     for (std::size_t i = 0; i < writer_.files().size(); ++i) {
-      files.push_back(&output.add_file(plan_.files[i].name));
+      files.push_back(&output->add_file(plan_.files[i].name));
       files.back()->reserve(writer_.files()[i].bytes);
     }
     auto result = copy_pieces(writer_.pieces(files), options);
     writer_.finish(files);
-    if (!single()) output.add_file(kIndex).write_at(0, std::as_bytes(std::span(writer_.index())));
-    for (const Companion& companion : companions_) copy_companion(companion, output);
+    if (!single()) output->add_file(kIndex).write_at(0, std::as_bytes(std::span(writer_.index())));
+    for (const Companion& companion : companions_) copy_companion(companion, *output);
     source_.check_unchanged();
-    output.commit();
+    output->commit();
     return result;
   }
 
@@ -63,7 +63,7 @@ class ModelOutput : public Output {
   // One file needs no index, and has the name that every version looks for first.
   bool single() const { return writer_.files().size() == 1; }
 
-  static void copy_companion(const Companion& companion, AtomicDirectory& output) {
+  static void copy_companion(const Companion& companion, AtomicFolder& output) {
     OutputFile& file = output.add_file(companion.name);
     if (companion.text) {
       file.write_at(0, std::as_bytes(std::span(*companion.text)));

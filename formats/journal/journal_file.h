@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "formats/files/file.h"
+#include "formats/files/local_file.h"
 
 namespace fsdp::formats {
 

@@ -12,8 +12,8 @@
 #include "formats/base/error.h"
 #include "formats/base/interrupt.h"
 #include "formats/base/text.h"
-#include "formats/files/output_place.h"
 #include "formats/journal/journal_file.h"
+#include "formats/outputs/place.h"
 
 namespace fsdp::formats {
 namespace {

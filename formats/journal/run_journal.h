@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "formats/base/team.h"
-#include "formats/files/atomic_output.h"
-#include "formats/files/file.h"
-#include "formats/files/output_file.h"
+#include "formats/files/local_file.h"
 #include "formats/journal/journal_entry.h"
+#include "formats/outputs/file.h"
+#include "formats/outputs/options.h"
 
 namespace fsdp::formats {
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "formats/checkpoint/checkpoint.h"
-#include "formats/files/file.h"
+#include "formats/files/local_file.h"
 
 namespace fsdp::formats {
 

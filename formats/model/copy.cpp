@@ -11,12 +11,12 @@
 #include "formats/base/crc_ledger.h"
 #include "formats/base/error.h"
 #include "formats/base/text.h"
-#include "formats/files/output_windows.h"
 #include "formats/journal/run_journal.h"
 #include "formats/model/block_schedule.h"
 #include "formats/model/division.h"
 #include "formats/model/extents.h"
 #include "formats/model/piece_reader.h"
+#include "formats/outputs/windows.h"
 
 namespace fsdp::formats {
 namespace {
@@ -156,7 +156,7 @@ std::size_t files_of(std::span<const TargetPiece> pieces) {
 // What goes to a store is written file after file: its parts wait on this machine until they are
 // whole.
 std::size_t files_at_once(std::span<const TargetPiece> pieces, unsigned threads) {
-  if (pieces.empty() || pieces[0].file->goes_to_store()) return 1;
+  if (pieces.empty() || pieces[0].file->sent_by_parts()) return 1;
   const std::size_t most = std::min(files_of(pieces), kMostFilesAtOnce);
   return std::clamp<std::size_t>(threads / kThreadsPerFile, 1, most);
 }

@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "formats/base/team.h"
-#include "formats/files/output_file.h"
 #include "formats/model/box.h"
 #include "formats/model/chunk_data.h"
+#include "formats/outputs/file.h"
 
 namespace fsdp::formats {
 

@@ -12,14 +12,14 @@
 namespace fsdp::formats {
 namespace {
 
-constexpr std::uint64_t kMaxSlabBytes = 16U << 20U;
+constexpr std::uint64_t kMostSlabBytes = 16U << 20U;
 
 BlockOptions block_options(const VisitOptions& options) {
   BlockOptions blocks;
   blocks.threads = options.threads;
   blocks.max_buffer_bytes = options.max_buffer_bytes;
   blocks.block_bytes = options.block_bytes;
-  blocks.max_slab_bytes = kMaxSlabBytes;
+  blocks.max_slab_bytes = kMostSlabBytes;
   blocks.verify = options.verify;
   blocks.cancelled = options.cancelled;
   return blocks;

@@ -45,7 +45,7 @@ struct NamedHeader {
 class SafetensorsCheckpoint : public TensorFiles {
  public:
   // The folder must hold `files`; they are checked against `index`, if it is set.
-  SafetensorsCheckpoint(Directory folder, std::vector<std::string> files,
+  SafetensorsCheckpoint(std::shared_ptr<const Folder> folder, std::vector<std::string> files,
                         const std::optional<FileIndex>& index, std::string shown,
                         std::string layout)
       : TensorFiles(std::move(folder)) {
@@ -204,7 +204,7 @@ bool looks_like_safetensors(const ByteSource& source) {
 }
 
 bool is_safetensors_folder(const std::filesystem::path& folder) {
-  const std::vector<std::string> names = Directory::open(folder).list();
+  const std::vector<std::string> names = folder_at(folder)->list();
   return std::any_of(names.begin(), names.end(), [](const std::string& name) {
     return name.ends_with(kSuffix) || name.ends_with(kIndexSuffix);
   });
@@ -212,15 +212,15 @@ bool is_safetensors_folder(const std::filesystem::path& folder) {
 
 std::unique_ptr<Checkpoint> open_file(const std::filesystem::path& path) {
   const std::filesystem::path folder = folder_of_place(path);
-  return std::make_unique<SafetensorsCheckpoint>(Directory::open(folder),
+  return std::make_unique<SafetensorsCheckpoint>(folder_at(folder),
                                                  std::vector<std::string>{path.filename()},
                                                  std::nullopt, escape(path.native()), "file");
 }
 
 std::unique_ptr<Checkpoint> open_folder(const std::filesystem::path& path,
                                         const std::optional<std::string>& index) {
-  Directory folder = Directory::open(path);
-  const std::vector<std::string> names = folder.list();
+  const auto folder = folder_at(path);
+  const std::vector<std::string> names = folder->list();
   const std::string shown = escape(path.native());
   std::vector<std::string> indexes =
       index ? std::vector<std::string>{*index} : names_ending(names, kIndexSuffix);
@@ -229,7 +229,7 @@ std::unique_ptr<Checkpoint> open_folder(const std::filesystem::path& path,
                                        " and ", quote(indexes[1]), "; name the one that is meant"));
   }
   if (indexes.size() == 1) {
-    const FileIndex parsed = read_index(folder, indexes[0]);
+    const FileIndex parsed = read_index(*folder, indexes[0]);
     return std::make_unique<SafetensorsCheckpoint>(std::move(folder), files_of(parsed), parsed,
                                                    shown, "hf");
   }

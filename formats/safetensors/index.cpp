@@ -137,7 +137,7 @@ FileIndex parse_index(std::string_view text, std::string_view suffix) {
   return index;
 }
 
-FileIndex read_index(const Directory& folder, const std::string& name, std::string_view suffix) {
+FileIndex read_index(const Folder& folder, const std::string& name, std::string_view suffix) {
   const auto file = folder.open_member(name);
   if (file->size() > kMaxIndexBytes) {
     throw Error(ErrorCode::kLimitSize,

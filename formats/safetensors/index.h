@@ -38,7 +38,7 @@ FileIndex parse_index(std::string_view text, std::string_view suffix = ".safeten
 
 // Reads and parses the index file `name` of a folder.
 // Throws: as parse_index; kLimitSize for a file above 256 MiB; kIo.
-FileIndex read_index(const Directory& folder, const std::string& name,
+FileIndex read_index(const Folder& folder, const std::string& name,
                      std::string_view suffix = ".safetensors");
 
 // Returns the text of an index file, as transformers and PyTorch write it.

@@ -4,8 +4,8 @@
 #include "formats/base/error.h"
 #include "formats/base/text.h"
 #include "formats/content/content.h"
-#include "formats/files/atomic_directory.h"
-#include "formats/files/atomic_file.h"
+#include "formats/outputs/atomic_file.h"
+#include "formats/outputs/atomic_folder.h"
 
 namespace fsdp::formats::safetensors {
 namespace {
@@ -72,23 +72,23 @@ class SafetensorsOutput : public Output {
   }
 
   CopyResult write_file(const CopyOptions& options) {
-    AtomicFile output(destination_, options_);
-    output.file().reserve(plan_.files[0].bytes);
-    auto result = copy({&output.file()}, options);
-    output.commit();
+    const auto output = new_file(destination_, options_);
+    output->file().reserve(plan_.files[0].bytes);
+    auto result = copy({&output->file()}, options);
+    output->commit();
     return result;
   }
 
   CopyResult write_folder(const CopyOptions& options) {
-    AtomicDirectory output(destination_, options_);
+    const auto output = new_folder(destination_, options_);
     std::vector<OutputFile*> files;
     for (const Writer::File& file : writer_->files()) {
-      files.push_back(&output.add_file(file.name));
+      files.push_back(&output->add_file(file.name));
       files.back()->reserve(file.bytes);
     }
     auto result = copy(files, options);
-    output.add_file(kIndexName).write_at(0, std::as_bytes(std::span(writer_->index())));
-    output.commit();
+    output->add_file(kIndexName).write_at(0, std::as_bytes(std::span(writer_->index())));
+    output->commit();
     return result;
   }
 

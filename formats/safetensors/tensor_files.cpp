@@ -27,7 +27,7 @@ VerifyReport TensorFiles::verify(const VerifyOptions& options) const {
 }
 
 bool TensorFiles::expect_elements(const Location& location, DType dtype, ElementRange part) const {
-  if (!folder_.stored()) return false;
+  if (!folder_->read_by_requests()) return false;
   try {
     const std::uint64_t bytes = item_bytes(dtype);
     return pool_.get(location.file)

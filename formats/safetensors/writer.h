@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "formats/checkpoint/checkpoint.h"
-#include "formats/files/output_file.h"
 #include "formats/model/copy.h"
+#include "formats/outputs/file.h"
 #include "formats/pickle/value.h"
 
 namespace fsdp::formats::safetensors {

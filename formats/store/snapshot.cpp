@@ -32,7 +32,7 @@ struct Known {
   std::map<std::string, std::optional<StoredFile>, std::less<>> files;
   // By URL, version, size and time: a store may name no versions.
   std::map<std::tuple<std::string, std::string, std::uint64_t, std::int64_t>,
-           std::shared_ptr<const StoredSource>>
+           std::shared_ptr<const File>>
       sources;
   std::map<std::string, std::size_t, std::less<>> inner_lists;  // that were asked for in a folder
 };
@@ -191,7 +191,7 @@ std::vector<std::optional<StoredFile>> find_stored(const std::vector<std::string
   return found;
 }
 
-std::shared_ptr<const StoredSource> source_of(const std::string& url, const StoredFile& file) {
+std::shared_ptr<const File> source_of(const std::string& url, const StoredFile& file) {
   const auto make = [&] { return std::make_shared<StoredSource>(store_at(url), url, file); };
   const std::lock_guard lock(known().mutex);
   if (known().sessions == 0) return make();

@@ -50,7 +50,7 @@ std::optional<StoredFile> find_stored(const std::string& url);
 std::vector<std::optional<StoredFile>> find_stored(const std::vector<std::string>& urls);
 // The bytes of a file, of which `file` is what was said.  While a session exists all who open it
 // have the same source: what one of them has read, the next one need not ask for.
-std::shared_ptr<const StoredSource> source_of(const std::string& url, const StoredFile& file);
+std::shared_ptr<const File> source_of(const std::string& url, const StoredFile& file);
 // `text` may end in a slash, and is a folder's then.
 PlaceKind kind_in_store(const std::string& text);
 // Forgets every answer about places in the store of `url`, after something was written to it.

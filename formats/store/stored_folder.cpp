@@ -9,13 +9,13 @@
 
 namespace fsdp::formats {
 
-std::shared_ptr<const StoredListing> StoredFolder::listing() {
+std::shared_ptr<const StoredListing> StoredFolder::listing() const {
   const std::lock_guard lock(mutex_);
   if (!listing_) listing_ = list_stored(url_);
   return listing_;
 }
 
-std::shared_ptr<const StoredSource> StoredFolder::open(const std::string& path) {
+std::shared_ptr<const File> StoredFolder::open(const std::string& path) const {
   {
     const std::lock_guard lock(mutex_);
     const auto at = open_.find(path);
@@ -34,12 +34,30 @@ std::shared_ptr<const StoredSource> StoredFolder::open(const std::string& path) 
   }
   if (!known) file = find_stored(url);
   if (!file) return nullptr;
-  auto source = source_of(url, *file);
+  std::shared_ptr<const File> source = source_of(url, *file);
   const std::lock_guard lock(mutex_);
   return open_.try_emplace(path, std::move(source)).first->second;
 }
 
-std::vector<std::string> StoredFolder::names() {
+// In a store every name is possible.
+std::shared_ptr<const File> StoredFolder::find(const std::string& path) const {
+  for (std::size_t begin = 0; begin <= path.size();) {
+    const std::size_t end = std::min(path.find('/', begin), path.size());
+    const std::string_view part = std::string_view(path).substr(begin, end - begin);
+    if (part == ".." || (part.empty() && begin == 0))
+      throw refusal(ErrorCode::kPathEscape, path, "leads outside the folder");
+    if (part.empty() || part == ".")
+      throw refusal(ErrorCode::kPath, path, "has a part without a name");
+    begin = end + 1;
+  }
+  if (auto file = open(path)) return file;
+  // As far as it is known without a request.
+  const std::lock_guard lock(mutex_);
+  if (listing_ && listing_->has_folder(path)) throw refusal(ErrorCode::kPath, path, "is a folder");
+  return nullptr;
+}
+
+std::vector<std::string> StoredFolder::names() const {
   const auto listed = listing();
   if (!listed->whole && listed->entries.empty()) {
     throw Error(ErrorCode::kUnsupported, cat(escape(url_), ": ", kCannotList));
@@ -52,44 +70,29 @@ std::vector<std::string> StoredFolder::names() {
   return names;
 }
 
-bool StoredFolder::is_folder(const std::string& name) {
+bool StoredFolder::is_folder(const std::string& name) const {
   return listing()->has_folder(name);
 }
 
-bool StoredFolder::is_known_folder(const std::string& name) {
-  const std::lock_guard lock(mutex_);
-  return listing_ && listing_->has_folder(name);
-}
-
-std::vector<std::string> StoredFolder::files(std::size_t most, int levels) {
-  std::vector<std::string> all;
+void StoredFolder::each_file(const std::function<void(std::string path)>& take) const {
   const std::function<void(const StoredListing&, const std::string&, int)> walk =
       [&](const StoredListing& folder, const std::string& prefix, int depth) {
-        const std::string shown = escape(url_ + "/" + prefix);
-        if (depth > levels) {
-          throw Error(ErrorCode::kLimitDepth,
-                      cat(shown, ": lies more than ", levels, " folders deep"));
-        }
+        check_depth(prefix, depth);
         if (!folder.whole) {
           throw Error(ErrorCode::kUnsupported,
-                      shown + ": the server cannot list folders, and all files are wanted");
+                      escape(url_ + "/" + prefix) +
+                          ": the server cannot list folders, and all files are wanted");
         }
         for (const StoredEntry& entry : folder.entries) {
-          if (!entry.file) {
-            const std::string inner = prefix + entry.name;
+          const std::string inner = prefix + entry.name;
+          if (entry.file) {
+            take(inner);
+          } else {
             walk(*list_stored(url_ + "/" + inner), inner + "/", depth + 1);
-            continue;
           }
-          if (all.size() == most) {
-            throw Error(ErrorCode::kLimitEntries,
-                        cat(escape(url_), ": holds more than ", most, " files"));
-          }
-          all.push_back(prefix + entry.name);
         }
       };
   walk(*listing(), "", 0);
-  std::sort(all.begin(), all.end());
-  return all;
 }
 
 }  // namespace fsdp::formats

@@ -22,7 +22,8 @@ std::uint64_t identity_of(const std::string& url, const StoredFile& file) {
 }  // namespace
 
 StoredSource::StoredSource(const Store& store, std::string url, StoredFile file)
-    : ahead_(std::make_shared<AheadFile>(store, std::move(url), std::move(file))),
+    : File(escape(url)),
+      ahead_(std::make_shared<AheadFile>(store, std::move(url), std::move(file))),
       identity_(identity_of(ahead_->url, ahead_->file)) {
   ReadAhead::shared().open(*ahead_);
 }
@@ -32,26 +33,15 @@ StoredSource::~StoredSource() {
 }
 
 std::uint64_t StoredSource::size() const {
-  return file().bytes;
-}
-
-const std::string& StoredSource::url() const {
-  return ahead_->url;
-}
-
-const StoredFile& StoredSource::file() const {
-  return ahead_->file;
+  return ahead_->file.bytes;
 }
 
 void StoredSource::read_at(std::uint64_t offset, std::span<std::byte> out) const {
-  if (offset > size() || out.size() > size() - offset) {
-    throw Error(ErrorCode::kTruncated, cat(escape(url()), ": ", out.size(), " bytes at byte ",
-                                           offset, " are wanted, but the file has ", size()));
-  }
+  check_range(offset, out.size());
   ReadAhead::shared().read(ahead_, offset, out);
 }
 
-bool StoredSource::expect(std::uint64_t offset, std::uint64_t count) const noexcept {
+bool StoredSource::read_ahead(std::uint64_t offset, std::uint64_t count) const noexcept {
   return ReadAhead::shared().expect(ahead_, offset, count, false);
 }
 
@@ -59,11 +49,21 @@ bool StoredSource::will_read(std::uint64_t offset, std::uint64_t count) const no
   return ReadAhead::shared().expect(ahead_, offset, count, true);
 }
 
+// No device has this number.
+std::pair<std::uint64_t, std::uint64_t> StoredSource::identity() const {
+  return {UINT64_MAX, identity_};
+}
+
+std::int64_t StoredSource::mtime_ns() const {
+  return ahead_->file.mtime_ns;
+}
+
 void StoredSource::check_unchanged() const {
-  if (!file().version.empty()) return;
-  const std::optional<StoredFile> now = ahead_->store.find(url());
-  if (!now || now->bytes != size() || now->mtime_ns != file().mtime_ns)
-    throw Error(ErrorCode::kChanged, escape(url()) + ": was written to while it was being read");
+  const StoredFile& opened = ahead_->file;
+  if (!opened.version.empty()) return;
+  const std::optional<StoredFile> now = ahead_->store.find(ahead_->url);
+  if (!now || now->bytes != opened.bytes || now->mtime_ns != opened.mtime_ns)
+    throw Error(ErrorCode::kChanged, name() + ": was written to while it was being read");
 }
 
 }  // namespace fsdp::formats

@@ -7,7 +7,7 @@
 #include <span>
 #include <string>
 
-#include "formats/base/byte_source.h"
+#include "formats/store/file.h"
 #include "formats/store/store.h"
 
 namespace fsdp::formats {
@@ -15,7 +15,7 @@ namespace fsdp::formats {
 struct AheadFile;
 
 // Reads one version of the file, whatever happens to it meanwhile.  Thread-safe.
-class StoredSource : public ByteSource {
+class StoredSource : public File {
  public:
   // `file` is what the store said of `url`.
   StoredSource(const Store& store, std::string url, StoredFile file);
@@ -24,17 +24,13 @@ class StoredSource : public ByteSource {
   std::uint64_t size() const override;
   // Throws: kTruncated (a range beyond the end); what Store::read throws.
   void read_at(std::uint64_t offset, std::span<std::byte> out) const override;
-  // Hint: these bytes will be read soon, once each.  Returns whether more hints are worth giving.
-  bool expect(std::uint64_t offset, std::uint64_t count) const noexcept;
-  // Hint: these few bytes will be read soon, perhaps more than once.  Returns as expect does.
-  bool will_read(std::uint64_t offset, std::uint64_t count) const noexcept;
-  const std::string& url() const;
-  const StoredFile& file() const;
-  // Throws: kChanged if the file is another one now.  Asks the store only if it names no versions:
-  // otherwise every read compared the version.
-  void check_unchanged() const;
-  // The same number for every source of one version of a file, in this process.
-  std::uint64_t identity() const { return identity_; }
+  bool will_read(std::uint64_t offset, std::uint64_t count) const noexcept override;
+  bool read_ahead(std::uint64_t offset, std::uint64_t count) const noexcept override;
+  // Asks the store only if it names no versions: otherwise every read compared the version.
+  void check_unchanged() const override;
+  std::pair<std::uint64_t, std::uint64_t> identity() const override;
+  std::int64_t mtime_ns() const override;
+  int fd() const override { return -1; }
 
  private:
   std::shared_ptr<AheadFile> ahead_;

@@ -58,7 +58,7 @@ CopyResult copy_archive(TorchSaveLayout& layout, std::span<const TargetPiece> pi
                         OutputFile& file, const CopyOptions& options, std::uint64_t base) {
   CopyOptions own = options;
   std::optional<Gaps> gaps;
-  if (file.goes_to_store()) {
+  if (file.sent_by_parts()) {
     gaps.emplace(layout, file, base);
     own.on_piece = [&](std::size_t storage, std::uint32_t crc) {
       gaps->storage_copied(storage, crc);

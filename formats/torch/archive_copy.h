@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <span>
 
-#include "formats/files/output_file.h"
 #include "formats/model/copy.h"
+#include "formats/outputs/file.h"
 #include "formats/torch/writer.h"
 
 namespace fsdp::formats {

@@ -42,7 +42,7 @@ class TorchSaveCheckpoint : public Checkpoint {
   }
   bool expect_chunk(const TensorEntry& tensor, std::size_t chunk,
                     ElementRange part) const override {
-    if (!file_->stored() || part.count == 0) return false;
+    if (!file_->read_by_requests() || part.count == 0) return false;
     try {
       check_headers(torch_, *file_);  // they are read before the data
     } catch (const Error&) {
@@ -112,7 +112,7 @@ class TorchSaveCheckpoint : public Checkpoint {
  private:
   // Hint: of an archive in a store its end, by one request.
   void expect_directory() const {
-    if (!file_->stored() || sniff_torch_stream(*file_) != TorchStream::kZip) return;
+    if (!file_->read_by_requests() || sniff_torch_stream(*file_) != TorchStream::kZip) return;
     const std::uint64_t bytes = std::min(kTorchDirectoryBytes, file_->size());
     (void)file_->read_ahead(file_->size() - bytes, bytes);
   }
@@ -189,7 +189,7 @@ class TorchSaveCheckpoint : public Checkpoint {
 }  // namespace
 
 std::unique_ptr<Checkpoint> open_torch_save(const std::filesystem::path& path) {
-  return std::make_unique<TorchSaveCheckpoint>(File::open(path));
+  return std::make_unique<TorchSaveCheckpoint>(file_at(path));
 }
 
 }  // namespace fsdp::formats

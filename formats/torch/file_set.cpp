@@ -31,7 +31,7 @@ struct EntryRef {
 }  // namespace
 
 std::string TorchFileSet::path_of(std::uint32_t file) const {
-  return escape((folder_.path() / index_.files[file].name).native());
+  return escape((folder_->path() / index_.files[file].name).native());
 }
 
 StreamPlace TorchFileSet::place(std::uint32_t file) const {
@@ -42,10 +42,10 @@ void TorchFileSet::expect_files(std::span<const std::string> names) const {
   if (names.size() < 2) return;
   run_each(names.size(), kOpenedAtOnce, [&](std::size_t i) {
     try {
-      const auto file = folder_.open_member_if_present(names[i]);
+      const auto file = folder_->open_member_if_present(names[i]);
       if (!file) return;
       const std::uint64_t bytes =
-          std::min(file->size(), folder_.stored() ? kStoredEndBytes : kRanksTailBytes);
+          std::min(file->size(), folder_->read_by_requests() ? kStoredEndBytes : kRanksTailBytes);
       file->will_read(0, bytes);
       file->will_read(file->size() - bytes, bytes);
     } catch (const Error&) {
@@ -91,7 +91,7 @@ void TorchFileSet::add_flat_parts(std::vector<Part>& parts, std::span<const std:
 std::string TorchFileSet::fresh_key(const KeyPath& path) const {
   std::string key = joined(path);
   if (parts_.contains(key) || values_.contains(key)) {
-    throw Error(ErrorCode::kKey, cat(escape(folder_.path().native()), ": ", quote(key, 200),
+    throw Error(ErrorCode::kKey, cat(escape(folder_->path().native()), ": ", quote(key, 200),
                                      ": two entries have this name"));
   }
   return key;
@@ -148,7 +148,7 @@ ChunkData TorchFileSet::data_of(const Part& part) const {
 
 bool TorchFileSet::expect_chunk(const TensorEntry& tensor, std::size_t chunk,
                                 ElementRange part) const {
-  if (!folder_.stored() || part.count == 0) return false;
+  if (!folder_->read_by_requests() || part.count == 0) return false;
   try {
     const Location& location = tensor.chunks.location(chunk);
     const auto file = pool_.get(location.file);
@@ -167,7 +167,7 @@ ChunkData TorchFileSet::storage(const StorageRef& storage) const {
 
 VerifyReport TorchFileSet::verify(const VerifyOptions& options) const {
   std::vector<std::optional<HeadersWithData>> headers(torch_.size());
-  if (folder_.stored()) {
+  if (folder_->read_by_requests()) {
     run_each(torch_.size(), kOpenedAtOnce, [&](std::size_t i) {
       headers[i].emplace(torch_[i], pool_.get(static_cast<std::uint32_t>(i)));
       const bool read = !options.fast && !torch_[i].legacy && !torch_[i].without_crcs;
@@ -254,7 +254,7 @@ VerifyReport TorchFileSet::verify(const VerifyOptions& options) const {
         const EntryRef& ref = entries[i];
         return headers[ref.file] && headers[ref.file]->expect(ref.entry);
       });
-  if (folder_.stored()) {
+  if (folder_->read_by_requests()) {
     run_each(torch_.size(), kOpenedAtOnce, [&](std::size_t i) { headers[i]->check(); });
   }
   return report;

@@ -36,7 +36,7 @@ class TorchFileSet : public Checkpoint {
     StorageRef storage;  // of that file
   };
 
-  explicit TorchFileSet(Directory folder) : folder_(std::move(folder)), pool_(folder_) {}
+  explicit TorchFileSet(std::shared_ptr<const Folder> folder) : folder_(std::move(folder)), pool_(*folder_) {}
 
   // Hint: add_file follows for these files.  Their ends are fetched, many at once: on a slow disk,
   // and in a store, each takes a while.
@@ -49,7 +49,7 @@ class TorchFileSet : public Checkpoint {
   void drop_object(std::uint32_t file) { torch_[file].root = {}; }
   // Returns the path of a file, escaped, for messages.
   std::string path_of(std::uint32_t file) const;
-  const Directory& folder() const { return folder_; }
+  const Folder& folder() const { return *folder_; }
 
   // `view` is the result of dense_tensor for a value of `file`.
   static Part part_of(Box box, std::uint32_t file, const TensorValue& view);
@@ -72,7 +72,7 @@ class TorchFileSet : public Checkpoint {
   ChunkData data_of(const Part& part) const;
   StreamPlace place(std::uint32_t file) const;
 
-  Directory folder_;
+  std::shared_ptr<const Folder> folder_;
   mutable FilePool pool_;
   mutable Spill spill_;
   std::vector<TorchFile> torch_;

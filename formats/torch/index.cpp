@@ -28,7 +28,7 @@ constexpr std::size_t kMaxNamed = 5;
 
 class TorchIndexCheckpoint : public TorchFileSet {
  public:
-  TorchIndexCheckpoint(Directory opened, const std::string& index_name)
+  TorchIndexCheckpoint(std::shared_ptr<const Folder> opened, const std::string& index_name)
       : TorchFileSet(std::move(opened)), index_name_(index_name) {
     const safetensors::FileIndex said = safetensors::read_index(folder(), index_name, kFileSuffix);
     for (const safetensors::IndexEntry& entry : said.weight_map)
@@ -150,13 +150,13 @@ bool is_torch_index_name(const std::string& name) {
 }
 
 bool holds_torch_index(const fs::path& folder) {
-  const std::vector<std::string> names = Directory::open(folder).list();
+  const std::vector<std::string> names = folder_at(folder)->list();
   return std::any_of(names.begin(), names.end(), is_torch_index_name);
 }
 
 std::string torch_index_of(const fs::path& folder) {
   std::string index;
-  for (const std::string& name : Directory::open(folder).list()) {
+  for (const std::string& name : folder_at(folder)->list()) {
     if (!is_torch_index_name(name)) continue;
     if (!index.empty()) {
       throw Error(ErrorCode::kIndex,
@@ -169,7 +169,7 @@ std::string torch_index_of(const fs::path& folder) {
 }
 
 std::unique_ptr<Checkpoint> open_torch_index(const fs::path& folder, const std::string& index) {
-  return std::make_unique<TorchIndexCheckpoint>(Directory::open(folder), index);
+  return std::make_unique<TorchIndexCheckpoint>(folder_at(folder), index);
 }
 
 }  // namespace fsdp::formats

@@ -2,7 +2,7 @@
 #include "formats/torch/output.h"
 
 #include "formats/content/content.h"
-#include "formats/files/atomic_file.h"
+#include "formats/outputs/atomic_file.h"
 #include "formats/torch/writer.h"
 
 namespace fsdp::formats {
@@ -22,11 +22,11 @@ class TorchOutput : public Output {
   }
 
   CopyResult write(const CopyOptions& options) override {
-    AtomicFile output(destination_, options_);
-    output.file().reserve(writer_.file_bytes());
-    auto result = writer_.write(output.file(), options);
+    const auto output = new_file(destination_, options_);
+    output->file().reserve(writer_.file_bytes());
+    auto result = writer_.write(output->file(), options);
     source_.check_unchanged();
-    output.commit();
+    output->commit();
     return result;
   }
 

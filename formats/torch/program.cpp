@@ -104,7 +104,7 @@ std::string_view torch_program(const ZipReader& zip, const std::string& prefix) 
 std::unique_ptr<Checkpoint> open_torch_program(const std::filesystem::path& path) {
   try {
     if (!std::filesystem::is_regular_file(path)) return nullptr;
-    auto file = File::open(path);
+    auto file = file_at(path);
     if (sniff_torch_stream(*file) != TorchStream::kZip) return nullptr;
     const EndsCache ends(*file, kTorchEndBytes, kTorchEndBytes);
     const ZipReader zip(ends);

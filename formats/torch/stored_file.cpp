@@ -38,7 +38,7 @@ void check_headers_in(const ByteSource& source, const ZipHeaderReading& reading,
 }  // namespace
 
 TorchFile read_torch_save(const File& file, std::uint64_t archive) {
-  if (!file.stored() || sniff_torch_stream(file) != TorchStream::kZip)
+  if (!file.read_by_requests() || sniff_torch_stream(file) != TorchStream::kZip)
     return read_torch_file(file, archive);
   return read_torch_file(file, archive, {.later = true});
 }

@@ -7,8 +7,8 @@
 #include <functional>
 #include <span>
 
-#include "formats/files/output_file.h"
-#include "formats/files/output_stream.h"
+#include "formats/outputs/file.h"
+#include "formats/outputs/stream.h"
 #include "formats/pickle/value.h"
 #include "formats/torch/writer.h"
 

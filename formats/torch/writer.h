@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "formats/checkpoint/checkpoint.h"
-#include "formats/files/output_file.h"
 #include "formats/model/copy.h"
+#include "formats/outputs/file.h"
 #include "formats/pickle/value.h"
 #include "formats/zip/writer.h"
 

@@ -59,16 +59,16 @@ std::optional<Member> member_named(std::string_view stem) {
 // Returns the members of the folder, models first.  If several layouts lie side by side, the
 // sharded one counts: a later save into the folder would have replaced it.
 std::vector<Member> members_of(const fs::path& path, std::vector<std::string>* others = nullptr) {
-  const Directory folder = Directory::open(path);
+  const auto folder = folder_at(path);
   std::map<std::pair<bool, std::int64_t>, Member> found;
   const auto add = [&](Member&& member) {
     const std::pair key(member.optimizer, member.number);
     return found.try_emplace(key, std::move(member)).second;
   };
-  const std::vector<std::string> names = folder.list();
+  const std::vector<std::string> names = folder->list();
   std::vector<std::string> rest;
   for (const std::string& name : names) {
-    auto member = folder.is_directory(name) ? member_named(name) : std::nullopt;
+    auto member = folder->is_folder(name) ? member_named(name) : std::nullopt;
     if (member && dcp::is_dcp_folder(path / name)) {
       member->folder = name;
       add(std::move(*member));
@@ -86,7 +86,7 @@ std::vector<Member> members_of(const fs::path& path, std::vector<std::string>* o
     if (!add(std::move(*member))) unused.push_back(std::move(first));
   }
   for (const std::string& name : rest) {
-    auto member = name.ends_with(".bin") && !folder.is_directory(name)
+    auto member = name.ends_with(".bin") && !folder->is_folder(name)
                       ? member_named(std::string_view(name).substr(0, name.size() - 4))
                       : std::nullopt;
     if (!member) {

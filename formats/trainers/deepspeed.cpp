@@ -19,7 +19,7 @@ namespace {
 
 class DeepSpeedCheckpoint : public ZeroFiles {
  public:
-  DeepSpeedCheckpoint(Directory opened, const std::vector<StateFile>& files)
+  DeepSpeedCheckpoint(std::shared_ptr<const Folder> opened, const std::vector<StateFile>& files)
       : ZeroFiles(std::move(opened), files) {
     add_model();
     add_optimizer();
@@ -189,11 +189,11 @@ bool is_deepspeed_folder(const std::filesystem::path& folder) {
 namespace {
 
 std::unique_ptr<Checkpoint> open_tag(const std::filesystem::path& path) {
-  Directory folder = Directory::open(path);
-  const std::vector<StateFile> files = state_files(folder);
+  const auto folder = folder_at(path);
+  const std::vector<StateFile> files = state_files(*folder);
   // Without ZeRO there is one file, recognisable because it names no partitions.
   if (files.size() == 1 && !files[0].optimizer && !files[0].other) {
-    auto one = open_torch_save(folder.path() / files[0].name);
+    auto one = open_torch_save(folder->path() / files[0].name);
     const auto tree = one->tree();
     const Value* shapes = tree ? member(*tree, "param_shapes") : nullptr;
     if (shapes == nullptr || shapes->is_none()) return one;
@@ -211,7 +211,7 @@ std::unique_ptr<Checkpoint> open_deepspeed(const std::filesystem::path& path) {
 
 std::unique_ptr<Checkpoint> with_trainer_files(std::unique_ptr<Checkpoint> checkpoint,
                                                const std::filesystem::path& root) {
-  TrainerFiles beside = trainer_files(root, beside_tags(Directory::open(root)), false);
+  TrainerFiles beside = trainer_files(root, beside_tags(*folder_at(root)), false);
   if (beside.parts.empty() && beside.findings.empty()) return checkpoint;
   CheckpointDescription description = checkpoint->description();
   std::vector<CheckpointPart> parts;

@@ -17,7 +17,7 @@ namespace fsdp::formats::deepspeed {
 
 class ModelFiles : public TorchFileSet {
  protected:
-  explicit ModelFiles(Directory opened) : TorchFileSet(std::move(opened)) {}
+  explicit ModelFiles(std::shared_ptr<const Folder> opened) : TorchFileSet(std::move(opened)) {}
 
   [[noreturn]] void fail(ErrorCode code, std::uint32_t file, const std::string& why) const;
   const Value& root(std::uint32_t file) const { return torch(file).root; }

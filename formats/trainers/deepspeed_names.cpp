@@ -44,7 +44,7 @@ std::optional<StateFile> state_file(std::string_view name) {
   return file;
 }
 
-std::vector<StateFile> state_files(const Directory& folder) {
+std::vector<StateFile> state_files(const Folder& folder) {
   std::vector<StateFile> files;
   for (const std::string& name : folder.list()) {
     if (auto file = state_file(name)) files.push_back(std::move(*file));
@@ -55,20 +55,20 @@ std::vector<StateFile> state_files(const Directory& folder) {
   return files;
 }
 
-std::vector<std::string> beside_tags(const Directory& folder) {
+std::vector<std::string> beside_tags(const Folder& folder) {
   std::vector<std::string> names;
   for (const std::string& name : folder.list()) {
     const bool known = name == "latest" || name == "latest_universal" ||
                        (name.starts_with("zero_to_") && name.ends_with(".py"));
     const bool tag =
-        folder.is_directory(name) && !state_files(Directory::open(folder.path() / name)).empty();
+        folder.is_folder(name) && !state_files(*folder_at(folder.path() / name)).empty();
     if (!known && !tag) names.push_back(name);
   }
   return names;
 }
 
-std::optional<std::string> named_folder(const Directory& folder, const std::string& file) {
-  if (folder.is_directory(file)) return std::nullopt;
+std::optional<std::string> named_folder(const Folder& folder, const std::string& file) {
+  if (folder.is_folder(file)) return std::nullopt;
   const auto latest = folder.open_member_if_present(file);
   if (latest == nullptr || latest->size() > kMaxTagBytes) return std::nullopt;
   const std::vector<std::byte> bytes = read_bytes(*latest, 0, latest->size());
@@ -77,23 +77,23 @@ std::optional<std::string> named_folder(const Directory& folder, const std::stri
     tag.pop_back();
   // It must be a name within the folder.
   if (tag.empty() || tag == "." || tag == ".." || tag.find('/') != std::string::npos ||
-      tag.find('\0') != std::string::npos || !folder.is_directory(tag)) {
+      tag.find('\0') != std::string::npos || !folder.is_folder(tag)) {
     return std::nullopt;
   }
   return tag;
 }
 
 std::optional<std::filesystem::path> tag_folder(const std::filesystem::path& path) {
-  const Directory folder = Directory::open(path);
-  const std::vector<std::string> names = folder.list();
+  const auto folder = folder_at(path);
+  const std::vector<std::string> names = folder->list();
   const auto is_model = [](const std::string& name) {
     const auto file = state_file(name);
     return file && (!file->other || name.starts_with("layer_"));
   };
   if (std::any_of(names.begin(), names.end(), is_model)) return path;
-  const auto tag = named_folder(folder, "latest");
+  const auto tag = named_folder(*folder, "latest");
   if (!tag) return std::nullopt;
-  const std::vector<std::string> inside = Directory::open(path / *tag).list();
+  const std::vector<std::string> inside = folder_at(path / *tag)->list();
   if (!std::any_of(inside.begin(), inside.end(), is_model)) return std::nullopt;
   return path / *tag;
 }

@@ -27,15 +27,15 @@ struct StateFile {
 std::optional<StateFile> state_file(std::string_view name);
 
 // Returns the state files of a folder, by rank.
-std::vector<StateFile> state_files(const Directory& folder);
+std::vector<StateFile> state_files(const Folder& folder);
 
 // Returns the members of the folder except tag folders, files that name them, and DeepSpeed's own
 // programs.
-std::vector<std::string> beside_tags(const Directory& folder);
+std::vector<std::string> beside_tags(const Folder& folder);
 
 // Returns the folder within `folder` that the text file `file` names; nothing if there is no such
 // file, or it names none.
-std::optional<std::string> named_folder(const Directory& folder, const std::string& file);
+std::optional<std::string> named_folder(const Folder& folder, const std::string& file);
 
 // Returns `folder` if it is a tag folder, or the tag folder that its `latest` names; nothing if it
 // is neither.

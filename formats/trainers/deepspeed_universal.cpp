@@ -37,7 +37,7 @@ std::int64_t numel_of(const std::vector<std::int64_t>& shape) {
 
 class UniversalCheckpoint : public ModelFiles {
  public:
-  explicit UniversalCheckpoint(Directory opened) : ModelFiles(std::move(opened)) {
+  explicit UniversalCheckpoint(std::shared_ptr<const Folder> opened) : ModelFiles(std::move(opened)) {
     add_model_files();
     read_parameters();
     read_states();
@@ -113,10 +113,10 @@ class UniversalCheckpoint : public ModelFiles {
   }
 
   void read_states() {
-    const Directory zero = Directory::open(folder().path() / kZero);
-    for (const std::string& name : zero.list()) {
+    const auto zero = folder_at(folder().path() / kZero);
+    for (const std::string& name : zero->list()) {
       const std::string below = cat(kZero, "/", name);
-      if (!zero.is_directory(name)) {
+      if (!zero->is_folder(name)) {
         if (below == kOptimizerState) {
           optimizer_state_ = add_file(below, std::nullopt);
         } else {
@@ -124,7 +124,7 @@ class UniversalCheckpoint : public ModelFiles {
         }
         continue;
       }
-      const std::vector<std::string> inner = Directory::open(zero.path() / name).list();
+      const std::vector<std::string> inner = folder_at(zero->path() / name)->list();
       std::vector<std::string> paths;
       for (const std::string& file : inner) {
         if (file.ends_with(kSuffix)) paths.push_back(cat(below, "/", file));
@@ -324,7 +324,7 @@ class UniversalCheckpoint : public ModelFiles {
 bool has_parameter_folders(const fs::path& folder) {
   const fs::path zero = folder / kZero;
   if (!is_folder(zero)) return false;
-  for (const std::string& name : Directory::open(zero).list()) {
+  for (const std::string& name : folder_at(zero)->list()) {
     if (is_regular(zero / name / cat(kWeights, kSuffix))) return true;
   }
   return false;
@@ -334,10 +334,10 @@ bool has_parameter_folders(const fs::path& folder) {
 // beside it, that one counts: training resumes from it.
 std::optional<fs::path> universal_folder(const fs::path& path) {
   if (has_parameter_folders(path)) return path;
-  const Directory folder = Directory::open(path);
-  const std::vector<std::string> names = folder.list();
+  const auto folder = folder_at(path);
+  const std::vector<std::string> names = folder->list();
   if (std::find(names.begin(), names.end(), "latest") != names.end()) return std::nullopt;
-  const auto tag = named_folder(folder, "latest_universal");
+  const auto tag = named_folder(*folder, "latest_universal");
   if (!tag || !has_parameter_folders(path / *tag)) return std::nullopt;
   return path / *tag;
 }
@@ -350,7 +350,7 @@ bool is_universal_folder(const fs::path& folder) {
 
 std::unique_ptr<Checkpoint> open_universal(const fs::path& path) {
   const fs::path folder = universal_folder(path).value_or(path);
-  auto checkpoint = std::make_unique<UniversalCheckpoint>(Directory::open(folder));
+  auto checkpoint = std::make_unique<UniversalCheckpoint>(folder_at(folder));
   if (folder == path) return checkpoint;
   return with_trainer_files(std::move(checkpoint), path);
 }

@@ -36,7 +36,7 @@ bool holds_tensor(const Value& value) {
 
 class FairscaleCheckpoint : public Shards {
  public:
-  FairscaleCheckpoint(Directory opened, const ShardSet& set) : Shards(std::move(opened), set) {
+  FairscaleCheckpoint(std::shared_ptr<const Folder> opened, const ShardSet& set) : Shards(std::move(opened), set) {
     if (first().shard.way.empty()) {
       add_weights({});
     } else {
@@ -336,11 +336,11 @@ std::unique_ptr<Checkpoint> open_fairscale(const fs::path& folder) {
   std::vector<std::string> others;
   const std::vector<ShardSet> sets = shard_sets(folder, &others);
   if (sets.size() == 1 && others.empty())
-    return std::make_unique<FairscaleCheckpoint>(Directory::open(folder), sets[0]);
+    return std::make_unique<FairscaleCheckpoint>(folder_at(folder), sets[0]);
   std::vector<CheckpointPart> parts;
   for (const ShardSet& set : sets) {
     parts.push_back(
-        {.checkpoint = std::make_unique<FairscaleCheckpoint>(Directory::open(folder), set),
+        {.checkpoint = std::make_unique<FairscaleCheckpoint>(folder_at(folder), set),
          .name = sets.size() == 1 ? "" : set.weights.name,
          .folder = {}});
   }

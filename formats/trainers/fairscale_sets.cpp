@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 // Reads the first file of a set without raising errors: its own reader reports them.
 std::optional<TorchFile> first_file(const fs::path& folder, const RankFiles& set) {
   try {
-    const auto file = File::open(folder / set.files[0].second);
+    const auto file = file_at(folder / set.files[0].second);
     const TorchStream stream = sniff_torch_stream(*file);
     if (stream != TorchStream::kZip && stream != TorchStream::kLegacy) return std::nullopt;
     return read_torch_save(*file);
@@ -34,7 +34,7 @@ std::vector<ShardSet> shard_sets(const fs::path& folder, std::vector<std::string
   std::vector<ShardSet> sets;
   std::vector<std::pair<RankFiles, Metadata>> bare;  // only metadata
   std::vector<std::pair<RankFiles, TorchFile>> rest;
-  for (RankFiles& set : rank_files(Directory::open(folder).list())) {
+  for (RankFiles& set : rank_files(folder_at(folder)->list())) {
     auto file = first_file(folder, set);
     if (!file) {
       if (others != nullptr) others->push_back(set.files[0].second);

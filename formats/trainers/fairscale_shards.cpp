@@ -8,7 +8,7 @@
 
 namespace fsdp::formats::fairscale {
 
-Shards::Shards(Directory opened, const ShardSet& set) : TorchFileSet(std::move(opened)) {
+Shards::Shards(std::shared_ptr<const Folder> opened, const ShardSet& set) : TorchFileSet(std::move(opened)) {
   std::vector<std::string> names;
   for (const auto& [rank, name] : set.weights.files) names.push_back(name);
   expect_files(names);

@@ -36,7 +36,7 @@ class Shards : public TorchFileSet {
   };
 
   // Throws: kShardMissing, kMetaType; what reading a file throws.
-  Shards(Directory opened, const ShardSet& set);
+  Shards(std::shared_ptr<const Folder> opened, const ShardSet& set);
 
   const std::map<std::int64_t, Rank>& ranks() const { return ranks_; }
   const Rank& first() const { return ranks_.begin()->second; }

@@ -11,7 +11,7 @@
 #include "formats/content/content.h"
 #include "formats/content/state_parts.h"
 #include "formats/dcp/output.h"
-#include "formats/files/atomic_directory.h"
+#include "formats/outputs/atomic_folder.h"
 #include "formats/rewrite/rekey.h"
 #include "formats/torch/output.h"
 #include "formats/torch/writer.h"
@@ -68,12 +68,12 @@ class ParentOutput : public Output {
   void drop_value() { ++plan_.dropped_values; }
 
   CopyResult write(const CopyOptions& options) override {
-    AtomicDirectory parent(destination_, options_);
+    const auto parent = new_folder(destination_, options_);
     CopyResult total;
-    for (const auto& folder : folders_) folder->write_into(parent, options, total);
-    for (auto& [name, writer] : files_) writer.write(parent.add_file(name), options);
+    for (const auto& folder : folders_) folder->write_into(*parent, options, total);
+    for (auto& [name, writer] : files_) writer.write(parent->add_file(name), options);
     source_.check_unchanged();
-    parent.commit();
+    parent->commit();
     return total;
   }
 

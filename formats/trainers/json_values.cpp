@@ -48,8 +48,8 @@ struct ToValue {
 
 class JsonValues : public Checkpoint {
  public:
-  JsonValues(Directory folder, const std::string& name)
-      : folder_(std::move(folder)), pool_(folder_) {
+  JsonValues(std::shared_ptr<const Folder> folder, const std::string& name)
+      : folder_(std::move(folder)), pool_(*folder_) {
     index_.files.push_back({.name = name, .bytes = {}, .rank = {}});
     pool_.examine(index_.files);
     const auto file = pool_.get(0);
@@ -92,7 +92,7 @@ class JsonValues : public Checkpoint {
   void check_unchanged() const override { pool_.check_unchanged(); }
 
  private:
-  Directory folder_;
+  std::shared_ptr<const Folder> folder_;
   mutable FilePool pool_;
   Value root_;
   std::unordered_map<std::string, Value> values_;
@@ -102,7 +102,7 @@ class JsonValues : public Checkpoint {
 
 std::unique_ptr<Checkpoint> open_json_values(const std::filesystem::path& folder,
                                              const std::string& name) {
-  return std::make_unique<JsonValues>(Directory::open(folder), name);
+  return std::make_unique<JsonValues>(folder_at(folder), name);
 }
 
 }  // namespace fsdp::formats

@@ -33,7 +33,7 @@ bool is_flat_parameter(const std::string& key) {
 class PerRankCheckpoint : public TorchFileSet {
  public:
   // Without `find` the values themselves tell their places.
-  PerRankCheckpoint(Directory opened, const RankFiles& set, const PartFinder& find)
+  PerRankCheckpoint(std::shared_ptr<const Folder> opened, const RankFiles& set, const PartFinder& find)
       : TorchFileSet(std::move(opened)) {
     std::vector<std::string> names;
     for (const auto& [rank, name] : set.files) names.push_back(name);
@@ -274,7 +274,7 @@ std::string short_name(const std::string& name) {
 std::vector<RankFiles> sharded_sets(const std::filesystem::path& folder,
                                     std::vector<std::string>* others = nullptr) {
   std::vector<RankFiles> sets;
-  for (RankFiles& set : rank_files(Directory::open(folder).list())) {
+  for (RankFiles& set : rank_files(folder_at(folder)->list())) {
     if (holds_sharded_tensors(folder / set.files[0].second)) {
       sets.push_back(std::move(set));
     } else if (others != nullptr) {
@@ -306,7 +306,7 @@ std::vector<RankFiles> rank_files(const std::vector<std::string>& names) {
 
 bool holds_sharded_tensors(const std::filesystem::path& path) {
   try {
-    const auto file = File::open(path);
+    const auto file = file_at(path);
     if (sniff_torch_stream(*file) != TorchStream::kZip) return false;
     const std::vector<Leaf> leaves = leaves_of(read_torch_save(*file).root);
     return std::any_of(leaves.begin(), leaves.end(),
@@ -324,7 +324,7 @@ std::unique_ptr<Checkpoint> open_rank_files(const std::filesystem::path& folder,
 
 std::unique_ptr<Checkpoint> open_rank_files(const std::filesystem::path& folder,
                                             const RankFiles& set, const PartFinder& find) {
-  return std::make_unique<PerRankCheckpoint>(Directory::open(folder), set, find);
+  return std::make_unique<PerRankCheckpoint>(folder_at(folder), set, find);
 }
 
 std::unique_ptr<Checkpoint> open_saved_file(const std::filesystem::path& path) {

@@ -79,7 +79,7 @@ std::map<std::string, RanksOfItem> items_in(const std::set<std::string>& names,
   return items;
 }
 
-Metadata read_metadata_file(const Directory& folder) {
+Metadata read_metadata_file(const Folder& folder) {
   const auto file = folder.open_member(kMetadataName);
   if (file->size() > kMaxMetadataBytes) {
     throw Error(ErrorCode::kLimitSize,
@@ -96,14 +96,14 @@ Metadata read_metadata_file(const Directory& folder) {
 
 class FolderReader {
  public:
-  explicit FolderReader(const fs::path& path) : path_(path), folder_(Directory::open(path)) {
-    for (std::string& name : folder_.list_files()) listed_.insert(std::move(name));
+  explicit FolderReader(const fs::path& path) : path_(path), folder_(folder_at(path)) {
+    for (std::string& name : folder_->list_files()) listed_.insert(std::move(name));
     names_ = listed_;
   }
 
   std::unique_ptr<Checkpoint> run() {
     std::optional<Metadata> metadata;
-    if (names_.erase(kMetadataName) != 0) metadata = read_metadata_file(folder_);
+    if (names_.erase(kMetadataName) != 0) metadata = read_metadata_file(*folder_);
     for (const std::string_view known : {kIntegrityName, kSealName})
       names_.erase(std::string(known));
     note_unfinished();
@@ -147,7 +147,7 @@ class FolderReader {
       const std::string name = item.file(rank).path;
       names_.erase(name);
       const bool there = listed_.contains(name) ||
-                         (!is_name(name) && folder_.open_member_if_present(name) != nullptr);
+                         (!is_name(name) && folder_->open_member_if_present(name) != nullptr);
       if (there) {
         present.push_back(rank);
       } else if (item.needed[r]) {
@@ -207,7 +207,7 @@ class FolderReader {
     // The lowest rank's is read; the others only have to be there.
     for (const auto& [rank, other] : ranks) {
       try {
-        if (other != file) folder_.open_member(other);
+        if (other != file) folder_->open_member(other);
       } catch (const Error& error) {
         if (is_no_answer(error.code())) throw;
         leave_out({}, other, error, Finding::Severity::kWarning);
@@ -249,7 +249,7 @@ class FolderReader {
   }
 
   fs::path path_;
-  Directory folder_;
+  std::shared_ptr<const Folder> folder_;
   std::set<std::string> listed_;  // all files
   std::set<std::string> names_;   // those that no item has yet
   std::vector<CheckpointPart> parts_;
@@ -260,7 +260,7 @@ class FolderReader {
 
 bool is_described_folder(const fs::path& path) {
   try {
-    const auto file = Directory::open(path).open_member_if_present(kMetadataName);
+    const auto file = folder_at(path)->open_member_if_present(kMetadataName);
     return file != nullptr && looks_like_metadata(*file);
   } catch (const Error& error) {
     if (is_no_answer(error.code())) throw;
@@ -270,7 +270,7 @@ bool is_described_folder(const fs::path& path) {
 
 bool is_undescribed_folder(const fs::path& path) {
   std::set<std::string> names;
-  for (std::string& name : Directory::open(path).list()) names.insert(std::move(name));
+  for (std::string& name : folder_at(path)->list()) names.insert(std::move(name));
   const auto items = items_in(names, ".pt");
   return std::any_of(items.begin(), items.end(), [&](const auto& item) {
     return holds_sharded_tensors(path / item.second.begin()->second);

@@ -177,13 +177,13 @@ std::optional<ShardedValue> parts_of(Comparison& comparison, const Item& item, s
 // Safetensors files of the ranks, whose tensors are placed by the metadata.
 class RankTensors : public safetensors::TensorFiles {
  public:
-  RankTensors(Directory folder, const Item& item, const std::vector<std::int64_t>& ranks,
+  RankTensors(std::shared_ptr<const Folder> folder, const Item& item, const std::vector<std::int64_t>& ranks,
               Comparison& comparison)
       : TensorFiles(std::move(folder)) {
     for (const std::int64_t rank : ranks)
       index_.files.push_back({.name = item.file(rank).path, .bytes = {}, .rank = rank});
     pool_.examine(index_.files);
-    description_ = {escape(folder_.path().native()), "safetensors", "rank-local", std::nullopt,
+    description_ = {escape(folder_->path().native()), "safetensors", "rank-local", std::nullopt,
                     static_cast<std::int64_t>(item.needed.size())};
     std::unordered_map<std::string, std::size_t> known;
     for (std::uint32_t f = 0; f < index_.files.size(); ++f) {
@@ -293,7 +293,7 @@ ItemParts open_item(const std::filesystem::path& folder, const Item& item,
   ItemParts out;
   if (kind == Serialization::kSafetensors) {
     out.checkpoint =
-        std::make_unique<RankTensors>(Directory::open(folder), item, ranks, comparison);
+        std::make_unique<RankTensors>(folder_at(folder), item, ranks, comparison);
   } else {
     RankFiles set{item.name, {}};
     for (const std::int64_t rank : ranks) set.files.emplace_back(rank, item.file(rank).path);

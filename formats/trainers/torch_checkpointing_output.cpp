@@ -19,8 +19,8 @@
 #include "formats/content/placed_leaves.h"
 #include "formats/content/tensor_value.h"
 #include "formats/dcp/sharding.h"
-#include "formats/files/atomic_directory.h"
 #include "formats/model/shard_spec.h"
+#include "formats/outputs/atomic_folder.h"
 #include "formats/pickle/writer.h"
 #include "formats/torch/archive_copy.h"
 #include "formats/torch/writer.h"
@@ -97,15 +97,15 @@ class FolderOutput : public Output {
   }
 
   CopyResult write(const CopyOptions& options) override {
-    AtomicDirectory folder(destination_, options_);
+    const auto folder = new_folder(destination_, options_);
     CopyResult total;
     for (std::int64_t rank = 0; rank < world_size_; ++rank) {
-      for (const OutputItem& item : items_) write_file(folder, item, rank, options, total);
+      for (const OutputItem& item : items_) write_file(*folder, item, rank, options, total);
     }
-    OutputFile& file = folder.add_file(kMetadataName);
+    OutputFile& file = folder->add_file(kMetadataName);
     file.write_at(0, std::as_bytes(std::span(metadata_)));
     source_.check_unchanged();
-    folder.commit();
+    folder->commit();
     return total;
   }
 
@@ -213,7 +213,7 @@ class FolderOutput : public Output {
     return out;
   }
 
-  void write_file(AtomicDirectory& folder, const OutputItem& item, std::int64_t rank,
+  void write_file(AtomicFolder& folder, const OutputItem& item, std::int64_t rank,
                   const CopyOptions& options, CopyResult& total) const {
     const RankObject object = object_of(item, rank);
     TorchSaveLayout layout(object.root);

@@ -40,7 +40,7 @@ bool is_number_behind(std::string_view text) {
 // Returns whether loading it in Python runs no code and needs no classes known only to the trainer.
 // Throws what reading a torch.save file throws.
 bool is_plain(const fs::path& path) {
-  const auto file = File::open(path);
+  const auto file = file_at(path);
   if (sniff_torch_stream(*file) == TorchStream::kLegacy) return false;
   return read_torch_save(*file).unknown_globals.empty();
 }

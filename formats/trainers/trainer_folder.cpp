@@ -31,7 +31,7 @@ constexpr std::array<const char*, 2> kOptimizers = {"optimizer.pt", "optimizer.b
 
 bool is_torch_file(const fs::path& path) {
   try {
-    return sniff_torch_stream(*File::open(path)) != TorchStream::kOther;
+    return sniff_torch_stream(*file_at(path)) != TorchStream::kOther;
   } catch (const Error& error) {
     if (is_no_answer(error.code())) throw;
     return false;
@@ -60,7 +60,7 @@ std::optional<std::string> optimizer_of(const std::vector<std::string>& names,
 }  // namespace
 
 bool is_trainer_folder(const fs::path& folder) {
-  const std::vector<std::string> names = Directory::open(folder).list();
+  const std::vector<std::string> names = folder_at(folder)->list();
   const bool trained = optimizer_of(names, folder) ||
                        std::any_of(names.begin(), names.end(), [&](const std::string& name) {
                          return is_trainer_file(name) && !is_folder(folder / name);
@@ -70,7 +70,7 @@ bool is_trainer_folder(const fs::path& folder) {
 }
 
 std::unique_ptr<Checkpoint> open_trainer_folder(const fs::path& folder) {
-  std::vector<std::string> names = Directory::open(folder).list();
+  std::vector<std::string> names = folder_at(folder)->list();
   std::vector<CheckpointPart> parts;
   CheckpointPart model{.checkpoint = nullptr, .name = "model", .folder = {}};
   if (safetensors::is_safetensors_folder(folder)) {

@@ -33,7 +33,7 @@ std::optional<std::int64_t> number_of(const Value& value) {
 
 }  // namespace
 
-ZeroFiles::ZeroFiles(Directory opened, const std::vector<StateFile>& files)
+ZeroFiles::ZeroFiles(std::shared_ptr<const Folder> opened, const std::vector<StateFile>& files)
     : ModelFiles(std::move(opened)) {
   refuse_other_layouts(files);
   std::vector<std::string> names;

@@ -18,7 +18,7 @@ class ZeroFiles : public ModelFiles {
  protected:
   // Reads every file except its storages, and compares stages and rank counts.
   // Throws: kUnsupported, kMetaType, kShardMissing, kRank, kKey, kOverflow; what add_file throws.
-  ZeroFiles(Directory opened, const std::vector<StateFile>& files);
+  ZeroFiles(std::shared_ptr<const Folder> opened, const std::vector<StateFile>& files);
 
   // Returns 'optimizer_state_dict' of an optimizer file.
   const Value& zero_state(std::uint32_t file) const;

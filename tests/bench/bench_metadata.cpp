@@ -18,7 +18,7 @@ int main(int argc, char** argv) {
   }
   const int rounds = argc > 2 ? std::max(1, std::atoi(argv[2])) : 5;
   try {
-    const auto file = fsdp::formats::File::open(argv[1]);
+    const auto file = fsdp::formats::file_at(argv[1]);
     std::vector<double> rates;
     for (int i = 0; i < rounds; ++i) {
       const auto begin = std::chrono::steady_clock::now();

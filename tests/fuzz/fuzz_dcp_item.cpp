@@ -13,6 +13,7 @@
 #include "formats/base/error.h"
 #include "formats/dcp/item.h"
 #include "formats/files/file.h"
+#include "formats/files/local_file.h"
 #include "formats/model/box.h"
 
 namespace fsdp::formats {

@@ -10,7 +10,7 @@ MUTANTS = [
     ("formats/zip/local_headers.cpp", "      if (found == expected) return;", "      if (MUTANT(2) || found == expected) return;"),
     ("formats/safetensors/parser.cpp", "if (++offset_count_ > 2)", "if (++offset_count_ > (MUTANT(3) ? 3 : 2))"),
     ("formats/dcp/verify.cpp", "if (item.location.offset < end && last", "if (!MUTANT(4) && item.location.offset < end && last"),
-    ("formats/files/atomic_file.cpp", "if (!options.replace) throw", "if (!MUTANT(5) && !options.replace) throw"),
+    ("formats/outputs/atomic_file.cpp", "if (!options.replace) throw", "if (!MUTANT(5) && !options.replace) throw"),
     ("formats/trainers/zero_partitions.cpp", "groups.file, &tensor, begin - from});", "groups.file, &tensor, begin - from + (MUTANT(6) ? 1 : 0)});"),
     ("formats/rewrite/rename.cpp", "if (used == 0) throw Error(ErrorCode::kRekeyUnused",
      "if (!MUTANT(7) && used == 0) throw Error(ErrorCode::kRekeyUnused"),

@@ -55,7 +55,7 @@ inline void run_and_kill(const std::function<void()>& body) {
 // Expects the lines of the seal to match what reading the files gives.
 inline void expect_seals(const std::filesystem::path& seal, const std::filesystem::path& folder,
                          const std::vector<std::string>& files) {
-  const std::vector<formats::SealedFile> sealed = formats::read_seal(*formats::File::open(seal));
+  const std::vector<formats::SealedFile> sealed = formats::read_seal(*formats::file_at(seal));
   ASSERT_EQ(sealed.size(), files.size());
   for (std::size_t i = 0; i < files.size(); ++i) {
     const auto bytes = read_file(folder / files[i]);

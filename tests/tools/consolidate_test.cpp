@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "formats/base/json.h"
-#include "formats/files/atomic_file.h"
 #include "formats/open.h"
+#include "formats/outputs/atomic_file.h"
 #include "tests/tools/run_cli.h"
 
 namespace fsdp::cli {
@@ -183,7 +183,7 @@ TEST_F(CliTest, tied_tensors_are_written_once_and_named) {
 }
 
 TEST_F(CliTest, two_writers_of_one_output_do_not_mix) {
-  formats::AtomicFile first(path("a.pt"), {});
+  const auto first = formats::new_file(path("a.pt"), {});
   const CliResult second =
       run_cli({"consolidate", golden_path("2.11.0/minimal/ckpt"), path("a.pt")});
   EXPECT_EQ(second.status, 2);

@@ -9,7 +9,7 @@
 
 #include "formats/base/json.h"
 #include "formats/base/sha256.h"
-#include "formats/files/file_link.h"
+#include "formats/outputs/file_link.h"
 #include "tests/tools/run_cli.h"
 
 namespace fsdp::cli {

@@ -16,7 +16,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "formats/files/file.h"
+#include "formats/files/local_file.h"
 #include "libfsdp/internal/comm/blocks.h"
 
 namespace fsdp::internal {

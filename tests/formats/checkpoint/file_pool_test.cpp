@@ -26,7 +26,7 @@ std::vector<FileEntry> entries(int count) {
 TEST(FilePool, learns_sizes_and_leaves_missing_files_without_one) {
   const test::TempDir folder;
   test::write_file(folder / "f0", "four");
-  const Directory directory = Directory::open(folder.path());
+  const auto directory = folder_at(folder.path());
   FilePool pool(directory);
   auto files = entries(2);
   pool.examine(files);
@@ -41,7 +41,7 @@ TEST(FilePool, learns_sizes_and_leaves_missing_files_without_one) {
 TEST(FilePool, gives_the_file_that_was_examined_or_none) {
   const test::TempDir folder;
   test::write_file(folder / "f0", "four");
-  const Directory directory = Directory::open(folder.path());
+  const auto directory = folder_at(folder.path());
   FilePool pool(directory);
   auto files = entries(1);
   pool.examine(files);
@@ -52,7 +52,7 @@ TEST(FilePool, gives_the_file_that_was_examined_or_none) {
 TEST(FilePool, notices_a_file_that_is_replaced_while_it_is_held) {
   const test::TempDir folder;
   test::write_file(folder / "f0", "four");
-  const Directory directory = Directory::open(folder.path());
+  const auto directory = folder_at(folder.path());
   FilePool pool(directory);
   auto files = entries(1);
   pool.examine(files);
@@ -67,7 +67,7 @@ TEST(FilePool, holds_few_descriptors_for_many_files) {
   constexpr int kFiles = 600;
   for (int i = 0; i < kFiles; ++i)
     test::write_file(folder / ("f" + std::to_string(i)), std::to_string(i));
-  const Directory directory = Directory::open(folder.path());
+  const auto directory = folder_at(folder.path());
   FilePool pool(directory);
   auto files = entries(kFiles);
   pool.examine(files);
@@ -89,7 +89,7 @@ TEST(FilePool, closes_nothing_for_a_file_at_hand) {
   const test::TempDir folder;
   constexpr int kFiles = 300;
   for (int i = 0; i < kFiles; ++i) test::write_file(folder / ("f" + std::to_string(i)), "x");
-  const Directory directory = Directory::open(folder.path());
+  const auto directory = folder_at(folder.path());
   FilePool pool(directory);
   auto files = entries(kFiles);
   pool.examine(files);

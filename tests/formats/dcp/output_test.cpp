@@ -237,7 +237,7 @@ TEST(MetadataWriter, every_size_of_integer_and_batch_reads_back) {
 
   const test::TempDir folder;
   test::write_file(folder / ".metadata", stream);
-  const auto file = File::open(folder / ".metadata");
+  const auto file = file_at(folder / ".metadata");
   const dcp::Metadata read = dcp::read_metadata(*file, ".metadata", {});
   EXPECT_TRUE(read.findings.empty());
   EXPECT_EQ(read.version, "1.0.0");

@@ -18,9 +18,9 @@
 #include <gtest/gtest.h>
 
 #include "formats/dcp/names.h"
-#include "formats/files/atomic_directory.h"
 #include "formats/model/shard_spec.h"
 #include "formats/open.h"
+#include "formats/outputs/atomic_folder.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/golden.h"
 #include "tests/support/temp_dir.h"
@@ -81,10 +81,10 @@ class DcpParts : public testing::Test {
       tensors.push_back(std::move(tensor));
     }
     const Value content = Value::dict(std::move(entries));
-    AtomicDirectory folder(path(), OutputOptions{.replace = true, .sync = false});
+    const auto folder = new_folder(path(), OutputOptions{.replace = true, .sync = false});
     for (std::int64_t rank = 0; rank < ranks; ++rank) {
       const dcp::RankPlan layout(content, tensors, ranks, rank == 0);
-      OutputFile& file = folder.add_file(dcp::data_file_name(rank, 0));
+      OutputFile& file = folder->add_file(dcp::data_file_name(rank, 0));
       std::string held;
       dcp::write_rank_file(
           file, layout, rank,
@@ -95,9 +95,9 @@ class DcpParts : public testing::Test {
           CacheUse::kAlways);
       file.finish(false);
       if (rank == 0)
-        dcp::write_metadata_file(folder.add_file(std::string(dcp::kMetadataName)), layout);
+        dcp::write_metadata_file(folder->add_file(std::string(dcp::kMetadataName)), layout);
     }
-    folder.commit();
+    folder->commit();
   }
 
   static std::string key(std::size_t tensor) { return "t" + std::to_string(tensor); }

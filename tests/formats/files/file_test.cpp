@@ -10,6 +10,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "formats/files/local_file.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/golden.h"
 #include "tests/support/temp_dir.h"
@@ -31,7 +32,7 @@ std::string content_of(const File& file) {
 TEST(File, reads_ranges_of_a_regular_file) {
   const TempDir dir;
   write_file(dir / "a.bin", "0123456789");
-  const auto file = File::open(dir / "a.bin");
+  const auto file = file_at(dir / "a.bin");
   EXPECT_EQ(file->size(), 10U);
   EXPECT_EQ(to_text(read_bytes(*file, 3, 4)), "3456");
   EXPECT_EQ(to_text(read_bytes(*file, 10, 0)), "");
@@ -45,23 +46,22 @@ TEST(File, only_regular_files_are_opened) {
   const TempDir dir;
   ASSERT_EQ(::mkfifo((dir / "pipe").c_str(), 0600), 0);
   expect_error(ErrorCode::kNotFound, "absent: No such file or directory",
-               [&] { File::open(dir / "absent"); });
+               [&] { file_at(dir / "absent"); });
   expect_error(ErrorCode::kNotRegular, "is a folder, expected a regular file",
-               [&] { File::open(dir.path()); });
-  expect_error(ErrorCode::kNotRegular, "pipe: is a pipe", [&] { File::open(dir / "pipe"); });
-  expect_error(ErrorCode::kNotRegular, "is a device", [] { File::open("/dev/null"); });
+               [&] { file_at(dir.path()); });
+  expect_error(ErrorCode::kNotRegular, "pipe: is a pipe", [&] { file_at(dir / "pipe"); });
+  expect_error(ErrorCode::kNotRegular, "is a device", [] { file_at("/dev/null"); });
 }
 
 TEST(File, names_are_escaped_in_messages) {
   const TempDir dir;
-  expect_error(ErrorCode::kNotFound, "\\x1b[31m: No such file",
-               [&] { File::open(dir / "\x1B[31m"); });
+  expect_error(ErrorCode::kNotFound, "\\x1b[31m: No such file", [&] { file_at(dir / "\x1B[31m"); });
 }
 
 TEST(File, a_file_cut_while_it_is_read_is_an_error) {
   const TempDir dir;
   write_file(dir / "a.bin", "0123456789");
-  const auto file = File::open(dir / "a.bin");
+  const auto file = file_at(dir / "a.bin");
   fs::resize_file(dir / "a.bin", 4);
   expect_error(ErrorCode::kChanged, "ends at byte 4, but had 10 bytes when it was opened",
                [&] { read_bytes(*file, 0, 10); });
@@ -72,51 +72,51 @@ TEST(File, a_file_cut_while_it_is_read_is_an_error) {
 TEST(File, a_rewrite_of_the_same_size_is_noticed) {
   const TempDir dir;
   write_file(dir / "a.bin", "0123456789");
-  const auto file = File::open(dir / "a.bin");
+  const auto file = file_at(dir / "a.bin");
   file->check_unchanged();
   fs::last_write_time(dir / "a.bin", fs::last_write_time(dir / "a.bin") + std::chrono::seconds(1));
   expect_error(ErrorCode::kChanged, "was written to while it was being read",
                [&] { file->check_unchanged(); });
 }
 
-TEST(Directory, members_are_opened_by_relative_path) {
+TEST(Folder, members_are_opened_by_relative_path) {
   const TempDir dir;
   fs::create_directory(dir / "sub");
   write_file(dir / "sub/a.bin", "inner");
   write_file(dir / "b.bin", "outer");
   fs::create_symlink("b.bin", dir / "link");
-  const Directory folder = Directory::open(dir.path());
-  EXPECT_EQ(content_of(*folder.open_member("sub/a.bin")), "inner");
-  EXPECT_EQ(content_of(*folder.open_member("link")), "outer") << "a link that stays inside";
-  EXPECT_EQ(content_of(*folder.open_member("sub/../b.bin")), "outer");
-  EXPECT_EQ(folder.open_member("b.bin")->name(), (dir / "b.bin").string());
+  const auto folder = folder_at(dir.path());
+  EXPECT_EQ(content_of(*folder->open_member("sub/a.bin")), "inner");
+  EXPECT_EQ(content_of(*folder->open_member("link")), "outer") << "a link that stays inside";
+  EXPECT_EQ(content_of(*folder->open_member("sub/../b.bin")), "outer");
+  EXPECT_EQ(folder->open_member("b.bin")->name(), (dir / "b.bin").string());
 }
 
-TEST(Directory, paths_that_lead_outside_are_refused) {
+TEST(Folder, paths_that_lead_outside_are_refused) {
   const TempDir dir;
   fs::create_directory(dir / "ckpt");
   write_file(dir / "secret", "secret");
   fs::create_symlink("../secret", dir / "ckpt/relative");
   fs::create_symlink(dir / "secret", dir / "ckpt/absolute");
   fs::create_directory_symlink("..", dir / "ckpt/up");
-  const Directory folder = Directory::open(dir / "ckpt");
+  const auto folder = folder_at(dir / "ckpt");
   for (const std::string& path :
        {std::string("../secret"), (dir / "secret").string(), std::string("relative"),
         std::string("absolute"), std::string("up/secret"), std::string("..")}) {
     SCOPED_TRACE(path);
     expect_error(ErrorCode::kPathEscape, "leads outside the folder",
-                 [&] { folder.open_member(path); });
+                 [&] { folder->open_member(path); });
   }
 }
 
-TEST(Directory, paths_that_name_no_file_are_refused) {
+TEST(Folder, paths_that_name_no_file_are_refused) {
   const TempDir dir;
   fs::create_directory(dir / "sub");
   fs::create_symlink("loop", dir / "loop");
   ASSERT_EQ(::mkfifo((dir / "pipe").c_str(), 0600), 0);
-  const Directory folder = Directory::open(dir.path());
+  const auto folder = folder_at(dir.path());
   const auto open = [&](const std::string& path) {
-    return [&, path] { folder.open_member(path); };
+    return [&, path] { folder->open_member(path); };
   };
   expect_error(ErrorCode::kPath, "path '' names no file", open(""));
   expect_error(ErrorCode::kPath, "path '.' names no file", open("."));
@@ -129,48 +129,46 @@ TEST(Directory, paths_that_name_no_file_are_refused) {
   expect_error(ErrorCode::kNotRegular, "is a pipe", open("pipe"));
 }
 
-TEST(Directory, absent_members_are_told_apart_from_unreadable_ones) {
+TEST(Folder, absent_members_are_told_apart_from_unreadable_ones) {
   const TempDir dir;
-  const Directory folder = Directory::open(dir.path());
-  EXPECT_EQ(folder.open_member_if_present("absent"), nullptr);
-  EXPECT_EQ(folder.open_member_if_present("absent/deeper"), nullptr);
+  const auto folder = folder_at(dir.path());
+  EXPECT_EQ(folder->open_member_if_present("absent"), nullptr);
+  EXPECT_EQ(folder->open_member_if_present("absent/deeper"), nullptr);
   expect_error(ErrorCode::kShardMissing, "absent: no such file",
-               [&] { folder.open_member("absent"); });
+               [&] { folder->open_member("absent"); });
 }
 
-TEST(Directory, lists_its_members_in_natural_order) {
+TEST(Folder, lists_its_members_in_natural_order) {
   const TempDir dir;
   for (const std::string name : {"__10_0.distcp", "__9_0.distcp", ".metadata", "sub"}) {
     write_file(dir / name, "");
   }
   fs::create_directory(dir / "folder");
-  const Directory folder = Directory::open(dir.path());
-  EXPECT_THAT(folder.list(),
+  const auto folder = folder_at(dir.path());
+  EXPECT_THAT(folder->list(),
               ElementsAre(".metadata", "__9_0.distcp", "__10_0.distcp", "folder", "sub"));
-  EXPECT_EQ(folder.list().size(), 5U) << "a second time";
-  EXPECT_TRUE(folder.is_directory("folder"));
-  EXPECT_FALSE(folder.is_directory("sub"));
-  EXPECT_FALSE(folder.is_directory("absent"));
+  EXPECT_EQ(folder->list().size(), 5U) << "a second time";
+  EXPECT_TRUE(folder->is_folder("folder"));
+  EXPECT_FALSE(folder->is_folder("sub"));
+  EXPECT_FALSE(folder->is_folder("absent"));
 }
 
-TEST(Directory, must_be_a_folder) {
+TEST(Folder, must_be_a_folder) {
   const TempDir dir;
   write_file(dir / "file", "");
-  expect_error(ErrorCode::kNotFound, "absent: No such file",
-               [&] { Directory::open(dir / "absent"); });
-  expect_error(ErrorCode::kNotFound, "file: Not a directory",
-               [&] { Directory::open(dir / "file"); });
+  expect_error(ErrorCode::kNotFound, "absent: No such file", [&] { folder_at(dir / "absent"); });
+  expect_error(ErrorCode::kNotFound, "file: Not a directory", [&] { folder_at(dir / "file"); });
 }
 
-TEST(Directory, stays_the_same_folder_when_it_is_renamed) {
+TEST(Folder, stays_the_same_folder_when_it_is_renamed) {
   const TempDir dir;
   fs::create_directory(dir / "a");
   write_file(dir / "a/x", "first");
-  const Directory folder = Directory::open(dir / "a");
+  const auto folder = folder_at(dir / "a");
   fs::rename(dir / "a", dir / "b");
   fs::create_directory(dir / "a");
   write_file(dir / "a/x", "second");
-  EXPECT_EQ(content_of(*folder.open_member("x")), "first");
+  EXPECT_EQ(content_of(*folder->open_member("x")), "first");
 }
 
 TEST(SpillFile, gives_back_what_was_appended) {

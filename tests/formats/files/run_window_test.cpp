@@ -23,13 +23,13 @@ namespace {
 class RunWindowTest : public ::testing::Test {
  protected:
   // Makes a file of `count` bytes, on the disk and if possible not in the page cache.
-  std::shared_ptr<File> make(const std::string& name, std::size_t count, unsigned seed) {
+  std::shared_ptr<const File> make(const std::string& name, std::size_t count, unsigned seed) {
     std::string bytes(count, '\0');
     for (std::size_t i = 0; i < count; ++i)
       bytes[i] = static_cast<char>((i + seed) * 2654435761U >> 13U);
     const auto path = dir_.path() / name;
     std::ofstream(path, std::ios::binary) << bytes;
-    const auto file = File::open(path);
+    const auto file = file_at(path);
     ::fsync(file->fd());
     ::posix_fadvise(file->fd(), 0, 0, POSIX_FADV_DONTNEED);
     return file;

@@ -24,7 +24,7 @@ constexpr std::string_view kExample =
 std::vector<SealedFile> read_text(std::string_view text) {
   TempDir dir;
   write_file(dir / "seal", text);
-  return read_seal(*File::open(dir / "seal"));
+  return read_seal(*file_at(dir / "seal"));
 }
 
 TEST(Seal, is_written_as_the_manual_shows_it) {

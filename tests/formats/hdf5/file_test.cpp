@@ -21,7 +21,7 @@ using test::expect_error;
 using test::TempDir;
 
 Description described(std::string_view name) {
-  return describe(*File::open(test::data_path("hdf5/" + std::string(name) + ".h5")));
+  return describe(*file_at(test::data_path("hdf5/" + std::string(name) + ".h5")));
 }
 
 TEST(Hdf5File, every_layout_of_h5py_is_described) {
@@ -38,7 +38,7 @@ TEST(Hdf5File, every_layout_of_h5py_is_described) {
 }
 
 TEST(Hdf5File, the_confined_process_says_the_same) {
-  const auto file = File::open(test::data_path("hdf5/layouts.h5"));
+  const auto file = file_at(test::data_path("hdf5/layouts.h5"));
   EXPECT_EQ(encode(read_description(*file)), encode(describe(*file)));
 }
 
@@ -65,7 +65,7 @@ TEST(Hdf5File, what_no_tensor_can_be_is_refused_by_name) {
     SCOPED_TRACE(c.name);
     expect_error(c.code, c.words, [&] { described(c.name); });
     expect_error(c.code, c.words, [&] {
-      read_description(*File::open(test::data_path(std::string("hdf5/") + c.name + ".h5")));
+      read_description(*file_at(test::data_path(std::string("hdf5/") + c.name + ".h5")));
     });
   }
 }
@@ -79,7 +79,7 @@ TEST(Hdf5File, every_truncation_of_a_file_is_an_error_or_readable_and_never_a_cr
 }
 
 TEST(Hdf5File, time_and_memory_of_the_confined_process_are_bounded) {
-  const auto file = File::open(test::data_path("hdf5/layouts.h5"));
+  const auto file = file_at(test::data_path("hdf5/layouts.h5"));
   ReaderLimits limits;
   limits.wall_seconds = 0;
   expect_error(ErrorCode::kH5ReaderFailed, "was ended after 0 seconds",

@@ -44,7 +44,7 @@ class Sandbox : public ::testing::Test {
     expect_error(ErrorCode::kH5ReaderFailed, words, [&] { run(work); });
   }
 
-  std::shared_ptr<File> file_ = File::open(test::data_path("hdf5/text.h5"));
+  std::shared_ptr<File> file_ = file_at(test::data_path("hdf5/text.h5"));
   SandboxLimits limits_{256U << 20U, 20, 60, 16U << 20U};
 };
 
@@ -133,7 +133,7 @@ TEST_F(Sandbox, a_wish_to_stop_ends_it) {
 }
 
 TEST_F(Sandbox, descriptors_of_this_process_are_closed) {
-  const auto other = File::open(test::data_path("hdf5/compound.h5"));
+  const auto other = file_at(test::data_path("hdf5/compound.h5"));
   EXPECT_EQ(run([&] {
               char byte = 0;
               return outcome(::pread(other->fd(), &byte, 1, 0));

@@ -11,9 +11,9 @@
 #include <gtest/gtest.h>
 
 #include "formats/base/error.h"
-#include "formats/files/atomic_directory.h"
-#include "formats/files/atomic_file.h"
 #include "formats/journal/journal_file.h"
+#include "formats/outputs/atomic_file.h"
+#include "formats/outputs/atomic_folder.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/thread_team.h"
 
@@ -71,10 +71,10 @@ class Journal : public testing::Test {
   // Leaves what a run with --resume does that is ended after two extents and a half.
   void leave(const std::string& plan) const {
     const auto own = journal(plan, true);
-    AtomicFile output(out_, with(own));
-    put(*own, output.file(), 0, "12345678");
-    put(*own, output.file(), 8, "12345678");
-    put(*own, output.file(), 16, "123");
+    const auto output = new_file(out_, with(own));
+    put(*own, output->file(), 0, "12345678");
+    put(*own, output->file(), 8, "12345678");
+    put(*own, output->file(), 16, "123");
   }
 
   test::TempDir dir_;
@@ -85,12 +85,12 @@ TEST_F(Journal, a_later_run_finds_whole_extents_and_the_bytes) {
   leave("a");
   EXPECT_THAT(names_at(dir_.path()), UnorderedElementsAre(".out.fsdp-tmp", ".out.fsdp-journal"));
   const auto own = journal("a", true);
-  AtomicFile output(out_, with(own));
+  const auto output = new_file(out_, with(own));
   EXPECT_THAT(offsets_of(*own), ElementsAre(0, 8));
   EXPECT_EQ(own->found()[0].unchecked_bytes, 8U);
   EXPECT_EQ(own->found()[1].runs[0].crc, 7U);
-  put(*own, output.file(), 16, "the end.");
-  output.commit();
+  put(*own, output->file(), 16, "the end.");
+  output->commit();
   EXPECT_THAT(names_at(dir_.path()), ElementsAre("out"));
   std::ifstream in(out_);
   EXPECT_EQ(std::string(std::istreambuf_iterator<char>(in), {}), "1234567812345678the end.");
@@ -100,25 +100,25 @@ TEST_F(Journal, a_run_that_is_not_asked_removes_it_and_leaves_nothing_after_an_e
   leave("a");
   {
     const auto own = journal("a", false);
-    AtomicFile output(out_, with(own));
+    const auto output = new_file(out_, with(own));
     EXPECT_THAT(own->found(), IsEmpty());
-    put(*own, output.file(), 0, "12345678");
+    put(*own, output->file(), 0, "12345678");
   }
   EXPECT_THAT(names_at(dir_.path()), IsEmpty());
   leave("a");
-  { AtomicFile output(out_, {}); }
+  { const auto output = new_file(out_, {}); }
   EXPECT_THAT(names_at(dir_.path()), IsEmpty());
 }
 
 TEST_F(Journal, nothing_stays_that_has_no_extent) {
-  { AtomicFile output(out_, with(journal("a", true))); }
+  { const auto output = new_file(out_, with(journal("a", true))); }
   EXPECT_THAT(names_at(dir_.path()), IsEmpty());
 }
 
 TEST_F(Journal, another_plan_is_refused_by_what_differs_and_changes_nothing) {
   leave("a");
   try {
-    AtomicFile output(out_, with(journal("b", true)));
+    const auto output = new_file(out_, with(journal("b", true)));
     ADD_FAILURE() << "was taken";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kMismatch);
@@ -126,7 +126,7 @@ TEST_F(Journal, another_plan_is_refused_by_what_differs_and_changes_nothing) {
     EXPECT_EQ(error.hint().remedy, Remedy::kStartAnew);
   }
   const auto own = journal("a", true);
-  const AtomicFile output(out_, with(own));
+  const const auto output = new_file(out_, with(own));
   EXPECT_THAT(offsets_of(*own), ElementsAre(0, 8));
 }
 
@@ -135,9 +135,9 @@ TEST_F(Journal, that_of_another_temporary_is_not_taken) {
   fs::remove(dir_ / ".out.fsdp-tmp");
   std::ofstream(dir_ / ".out.fsdp-tmp") << "of another program";
   const auto own = journal("a", true);
-  AtomicFile output(out_, with(own));
+  const auto output = new_file(out_, with(own));
   EXPECT_THAT(own->found(), IsEmpty());
-  output.commit();
+  output->commit();
   EXPECT_EQ(fs::file_size(out_), 0U);
   EXPECT_THAT(names_at(dir_.path()), ElementsAre("out"));
 }
@@ -145,24 +145,24 @@ TEST_F(Journal, that_of_another_temporary_is_not_taken) {
 TEST_F(Journal, of_a_folder_keeps_the_files_that_have_something) {
   const auto write = [&](const std::string& text) {
     const auto own = journal("a", true);
-    AtomicDirectory output(out_, with(own));
-    put(*own, output.add_file("kept"), 0, text);
-    put(*own, output.add_file("in/kept"), 0, text);
-    output.add_file("lost").put_at(0, std::as_bytes(std::span(text)));
-    output.add_file("void/lost");
+    const auto output = new_folder(out_, with(own));
+    put(*own, output->add_file("kept"), 0, text);
+    put(*own, output->add_file("in/kept"), 0, text);
+    output->add_file("lost").put_at(0, std::as_bytes(std::span(text)));
+    output->add_file("void/lost");
     return offsets_of(*own).size();
   };
   EXPECT_EQ(write("12345678"), 0U);
   const auto own = journal("a", true);
-  AtomicDirectory output(out_, with(own));
+  const auto output = new_folder(out_, with(own));
   EXPECT_THAT(names_at(dir_ / ".out.fsdp-tmp"), UnorderedElementsAre("kept", "in"));
   EXPECT_THAT(names_at(dir_ / ".out.fsdp-tmp" / "in"), ElementsAre("kept"));
   EXPECT_EQ(own->found().size(), 2U);
-  output.add_file("in/kept");
-  output.add_file("kept");
-  EXPECT_THROW(output.add_file("kept"), Error);
-  output.add_file("lost");
-  output.commit();
+  output->add_file("in/kept");
+  output->add_file("kept");
+  EXPECT_THROW(output->add_file("kept"), Error);
+  output->add_file("lost");
+  output->commit();
   EXPECT_EQ(fs::file_size(out_ / "in" / "kept"), 8U);
   EXPECT_EQ(fs::file_size(out_ / "lost"), 0U);
 }
@@ -170,9 +170,9 @@ TEST_F(Journal, of_a_folder_keeps_the_files_that_have_something) {
 TEST_F(Journal, a_file_that_is_kept_but_not_of_the_output_is_not_published) {
   const auto write = [&](const std::string& name) {
     const auto own = journal("a", true);
-    AtomicDirectory output(out_, with(own));
-    put(*own, output.add_file(name), 0, "12345678");
-    if (name == "own") output.commit();
+    const auto output = new_folder(out_, with(own));
+    put(*own, output->add_file(name), 0, "12345678");
+    if (name == "own") output->commit();
   };
   write("stranger");
   try {
@@ -191,7 +191,7 @@ TEST_F(Journal, a_record_that_makes_no_sense_is_refused) {
   append_record(FileDescriptor(::open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC)), "no entry",
                 "j");
   try {
-    AtomicFile output(out_, with(journal("a", true)));
+    const auto output = new_file(out_, with(journal("a", true)));
     ADD_FAILURE() << "was taken";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kMismatch);
@@ -205,9 +205,9 @@ TEST_F(Journal, members_of_a_team_have_their_own_and_find_all) {
   const auto run = [&](std::size_t ranks, std::size_t found) {
     return test::run_team(ranks, [&](Team& team) {
       const auto own = journal("a", true, &team);
-      AtomicFile output(out_, with(own, &team));
+      const auto output = new_file(out_, with(own, &team));
       EXPECT_EQ(own->found().size(), found);
-      put(*own, output.file(), 8 * (found + team.rank()), "12345678");
+      put(*own, output->file(), 8 * (found + team.rank()), "12345678");
       team.exchange("written");
       throw Error(ErrorCode::kInterrupted, "interrupted");
     });
@@ -215,7 +215,7 @@ TEST_F(Journal, members_of_a_team_have_their_own_and_find_all) {
   EXPECT_THAT(run(3, 0), Each("interrupted"));
   EXPECT_THAT(run(2, 3), Each("interrupted"));
   const auto own = journal("a", true);
-  const AtomicFile output(out_, with(own));
+  const const auto output = new_file(out_, with(own));
   EXPECT_THAT(offsets_of(*own), UnorderedElementsAre(0, 8, 16, 24, 32));
 }
 

@@ -4,8 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "formats/files/atomic_directory.h"
 #include "formats/journal/run_journal.h"
+#include "formats/outputs/atomic_folder.h"
 #include "tests/support/temp_dir.h"
 
 namespace fsdp::formats {
@@ -55,9 +55,9 @@ class Extents : public testing::Test {
     const auto run = [&](bool writes) {
       const auto journal = std::make_shared<RunJournal>(identity, RunJournal::Options{true, 1, {}});
       options.resumption = journal;
-      AtomicDirectory output(dir_ / std::to_string(outputs_), options);
+      const auto output = new_folder(dir_ / std::to_string(outputs_), options);
       if (!writes) return kept_work(pieces_, journal->found());
-      OutputFile& file = output.add_file(member);
+      OutputFile& file = output->add_file(member);
       for (const Runs& runs : entries) {
         JournalEntry entry;
         entry.reads = text_of({});

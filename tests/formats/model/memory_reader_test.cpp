@@ -46,7 +46,7 @@ class MemoryReaderTest : public ::testing::Test {
     }
     out.close();
     storages_ = storages;
-    file_ = File::open(path_);
+    file_ = file_at(path_);
     // Makes separate reads come from the disk, if possible.
     ::fsync(file_->fd());
     ::posix_fadvise(file_->fd(), 0, 0, POSIX_FADV_DONTNEED);

@@ -57,7 +57,7 @@ std::vector<std::filesystem::path> golden_files() {
 }
 
 TEST(Safetensors, a_file_of_pytorch_is_read_in_file_order) {
-  const Header header = read_header(*File::open(
+  const Header header = read_header(*file_at(
       fsdp::test::data_path("golden/2.11.0/hf_plain/ckpt/model-00001-of-00001.safetensors")));
   EXPECT_EQ(lines(header),
             (std::vector<std::string>{"a float32 [4] 376+16", "layer.10.w float32 [3] 392+12",
@@ -72,7 +72,7 @@ TEST(Safetensors, a_file_of_pytorch_is_read_in_file_order) {
 }
 
 TEST(Safetensors, an_unpadded_header_without_metadata_is_read) {
-  const Header header = read_header(*File::open(fsdp::test::data_path(
+  const Header header = read_header(*file_at(fsdp::test::data_path(
       "golden/2.11.0/hf_consolidated/ckpt/model-00001-of-00001.safetensors")));
   EXPECT_EQ(header.data_offset, 209u);
   EXPECT_TRUE(header.metadata.empty());
@@ -84,7 +84,7 @@ TEST(Safetensors, every_file_of_pytorch_is_read_and_its_header_written_again_say
   ASSERT_GE(paths.size(), 9u);
   for (const auto& path : paths) {
     SCOPED_TRACE(path);
-    const auto file = File::open(path);
+    const auto file = file_at(path);
     const Header header = read_header(*file);
     EXPECT_EQ(header.end, file->size());
     std::vector<Tensor> tensors = header.tensors;

@@ -18,7 +18,7 @@ std::string read_text(std::string_view relative) {
 }
 
 Header read_golden(std::string_view relative) {
-  return read_header(*File::open(fsdp::test::data_path(relative)));
+  return read_header(*file_at(fsdp::test::data_path(relative)));
 }
 
 std::string map_of(std::string_view members) {

@@ -101,13 +101,13 @@ class ReadAheadTest : public testing::Test {
 TEST_F(ReadAheadTest, hints_that_lie_close_together_are_one_request) {
   const auto source = file("f", 4 * kMiB);
   store_.take_requests();
-  for (std::uint64_t at = 0; at < 20; ++at) source->expect(50'000 * at, 1000);
+  for (std::uint64_t at = 0; at < 20; ++at) source->read_ahead(50'000 * at, 1000);
   for (std::uint64_t at = 0; at < 20; ++at) expect_read(*source, 50'000 * at, 1000);
   EXPECT_EQ(store_.count(SimRequest::kRead), 1U);
   store_.take_requests();
   // A gap of more than 64 KiB is not read.
-  source->expect(2 * kMiB, kKiB);
-  source->expect(3 * kMiB, kKiB);
+  source->read_ahead(2 * kMiB, kKiB);
+  source->read_ahead(3 * kMiB, kKiB);
   expect_read(*source, 2 * kMiB, kKiB);
   expect_read(*source, 3 * kMiB, kKiB);
   EXPECT_EQ(store_.count(SimRequest::kRead), 2U);
@@ -121,7 +121,7 @@ TEST_F(ReadAheadTest, many_files_are_read_at_once) {
     sources.push_back(file("f" + std::to_string(i), 2 * kMiB));
   store_.take_requests();
   gate_reads(kFiles);
-  for (const auto& source : sources) source->expect(kMiB, 10 * kKiB);
+  for (const auto& source : sources) source->read_ahead(kMiB, 10 * kKiB);
   for (const auto& source : sources) expect_read(*source, kMiB, 10 * kKiB);
   EXPECT_EQ(store_.most_at_once(), kFiles);
   EXPECT_EQ(store_.count(SimRequest::kRead), kFiles);
@@ -132,7 +132,7 @@ TEST_F(ReadAheadTest, a_long_range_is_read_by_several_requests_at_once) {
   const auto source = file("f", 16 * kMiB);
   store_.take_requests();
   gate_reads(4);
-  source->expect(0, 16 * kMiB);
+  source->read_ahead(0, 16 * kMiB);
   for (std::uint64_t at = 0; at < 16; ++at) expect_read(*source, at * kMiB, kMiB);
   EXPECT_GE(store_.most_at_once(), 4U);
   EXPECT_LE(store_.count(SimRequest::kRead), 8U);
@@ -184,8 +184,8 @@ TEST_F(ReadAheadTest, hints_in_turns_are_joined_where_they_lie) {
   const auto source = file("f", 16 * kMiB);
   store_.take_requests();
   for (std::uint64_t i = 0; i < 100; ++i) {
-    source->expect(2 * kMiB + i * 2000, 2000);
-    source->expect(8 * kMiB + i * 3000, 3000);
+    source->read_ahead(2 * kMiB + i * 2000, 2000);
+    source->read_ahead(8 * kMiB + i * 3000, 3000);
   }
   for (std::uint64_t i = 0; i < 100; ++i) {
     expect_read(*source, 2 * kMiB + i * 2000, 2000);
@@ -198,12 +198,12 @@ TEST_F(ReadAheadTest, hints_in_turns_are_joined_where_they_lie) {
 TEST_F(ReadAheadTest, a_hint_keeps_what_was_read_already) {
   ReadAhead::shared().set_budget(2 * kMiB);
   const auto source = file("f", 16 * kMiB);
-  for (std::uint64_t at = 0; at < 16 * kMiB; at += 128 * kKiB) source->expect(at, 8 * kKiB);
+  for (std::uint64_t at = 0; at < 16 * kMiB; at += 128 * kKiB) source->read_ahead(at, 8 * kKiB);
   for (std::uint64_t at = 0; at < 16 * kMiB; at += 128 * kKiB) expect_read(*source, at, 8 * kKiB);
   store_.take_requests();
   std::uint64_t hinted = 0;
   for (std::uint64_t at = 0; at < 16 * kMiB; at += 128 * kKiB) {
-    while (hinted < 16 * kMiB && source->expect(hinted, 128 * kKiB)) hinted += 128 * kKiB;
+    while (hinted < 16 * kMiB && source->read_ahead(hinted, 128 * kKiB)) hinted += 128 * kKiB;
     hinted = std::max(hinted, at + 128 * kKiB);
     expect_read(*source, at, 128 * kKiB);
   }
@@ -218,7 +218,7 @@ TEST_F(ReadAheadTest, requests_are_filled) {
   store_.take_requests();
   std::uint64_t hinted = 0;
   for (std::uint64_t at = 0; at < 15 * kMiB; at += 300 * kKiB) {
-    while (hinted < 15 * kMiB && source->expect(hinted, 300 * kKiB)) hinted += 300 * kKiB;
+    while (hinted < 15 * kMiB && source->read_ahead(hinted, 300 * kKiB)) hinted += 300 * kKiB;
     hinted = std::max(hinted, at + 300 * kKiB);
     expect_read(*source, at, 300 * kKiB);
   }
@@ -239,7 +239,7 @@ TEST_F(ReadAheadTest, what_may_be_read_again_leaves_room) {
   EXPECT_EQ(store_.count(SimRequest::kRead), 0U) << "the latest ones are still there";
   const auto data = file("data", 8 * kMiB);
   gate_reads(8);  // as many as 2 MiB hold
-  for (std::uint64_t at = 0; at < 8 * kMiB; at += kMiB) data->expect(at, kMiB);
+  for (std::uint64_t at = 0; at < 8 * kMiB; at += kMiB) data->read_ahead(at, kMiB);
   expect_read(*data, 0, 8 * kMiB);
 }
 
@@ -258,7 +258,7 @@ TEST_F(ReadAheadTest, no_byte_is_read_twice_and_the_memory_is_kept) {
   store_.take_requests();
   std::uint64_t hinted = 0;
   for (std::uint64_t at = 0; at < 16 * kMiB; at += 64 * kKiB) {
-    while (hinted < 16 * kMiB && source->expect(hinted, 64 * kKiB)) hinted += 64 * kKiB;
+    while (hinted < 16 * kMiB && source->read_ahead(hinted, 64 * kKiB)) hinted += 64 * kKiB;
     EXPECT_LE(hinted, at + 3 * kMiB);
     expect_read(*source, at, 64 * kKiB);
   }
@@ -270,8 +270,8 @@ TEST_F(ReadAheadTest, what_nobody_comes_for_is_given_back) {
   ReadAhead::shared().set_budget(kMiB);
   const auto unread = file("unread", 4 * kMiB);
   const auto source = file("f", 8 * kMiB);
-  unread->expect(0, kMiB);
-  source->expect(0, 8 * kMiB);
+  unread->read_ahead(0, kMiB);
+  source->read_ahead(0, 8 * kMiB);
   for (std::uint64_t at = 0; at < 8 * kMiB; at += 128 * kKiB) expect_read(*source, at, 128 * kKiB);
   expect_read(*unread, 0, 4 * kMiB);
 }
@@ -281,7 +281,7 @@ TEST_F(ReadAheadTest, a_request_that_failed_is_made_again) {
   auto failing = settings();
   failing.fault = [](SimRequest, const std::string&) { return std::optional(ErrorCode::kNetwork); };
   store_.set(failing);
-  source->expect(0, 4 * kMiB);
+  source->read_ahead(0, 4 * kMiB);
   expect_error(ErrorCode::kNetwork, "sim://f", [&] { expect_read(*source, 0, 10); });
   expect_error(ErrorCode::kNetwork, "sim://f", [&] { expect_read(*source, 3 * kMiB, 10); });
   store_.set(settings());
@@ -292,7 +292,7 @@ TEST_F(ReadAheadTest, a_signal_ends_the_wait_for_a_request) {
   ReadAhead::shared().set_budget(64 * kMiB);
   const auto source = file("f", 64 * kMiB);
   const auto gate = gate_reads(1000);
-  source->expect(0, 64 * kMiB);  // more than half of the memory: begun at once
+  source->read_ahead(0, 64 * kMiB);  // more than half of the memory: begun at once
   gate->wait_for_one();
   interrupt_signal = SIGTERM;
   expect_error(ErrorCode::kInterrupted, "interrupted", [&] { expect_read(*source, 0, 10); });
@@ -306,7 +306,7 @@ TEST_F(ReadAheadTest, a_source_may_end_while_its_requests_are_under_way) {
   {
     const auto source = file("f", 64 * kMiB);
     gate = gate_reads(1000);
-    source->expect(0, 64 * kMiB);
+    source->read_ahead(0, 64 * kMiB);
     gate->wait_for_one();
   }
   gate->open();

@@ -35,35 +35,41 @@ class StoredFolderTest : public testing::Test {
 
 TEST_F(StoredFolderTest, a_member_is_the_same_source_each_time) {
   StoredFolder folder("sim://b/run");
-  const auto first = folder.open(".metadata");
+  const auto first = folder.open_member_if_present(".metadata");
   ASSERT_NE(first, nullptr);
   EXPECT_EQ(first->size(), 1U);
   write_file(dir_ / "b/run/.metadata", "other");
-  EXPECT_EQ(folder.open(".metadata"), first);
-  EXPECT_EQ(folder.open("a/1")->url(), "sim://b/run/a/1");
-  EXPECT_EQ(folder.open("none"), nullptr);
-  EXPECT_EQ(folder.open("a"), nullptr);
+  EXPECT_EQ(folder.open_member_if_present(".metadata"), first);
+  EXPECT_EQ(folder.open_member_if_present("a/1")->name(), "sim://b/run/a/1");
+  EXPECT_EQ(folder.open_member_if_present("none"), nullptr);
+  EXPECT_EQ(folder.open_member_if_present("a"), nullptr);
+  for (const char* path : {"../run/a/1", "/a", "a/../.metadata"})
+    expect_error(ErrorCode::kPathEscape, "leads outside", [&] { folder.open_member(path); });
+  for (const char* path : {"a//1", "a/./1", "a/"})
+    expect_error(ErrorCode::kPath, "has a part without a name", [&] { folder.open_member(path); });
 }
 
 TEST_F(StoredFolderTest, a_list_that_was_asked_for_saves_requests) {
   StoredFolder folder("sim://b/run");
-  EXPECT_FALSE(folder.is_known_folder("a"));
-  EXPECT_THAT(folder.names(), ElementsAre(".metadata", "a"));
-  EXPECT_TRUE(folder.is_known_folder("a"));
+  EXPECT_THAT(folder.list(), ElementsAre(".metadata", "a"));
+  expect_error(ErrorCode::kPath, "is a folder", [&] { folder.open_member("a"); });
   EXPECT_TRUE(folder.is_folder("a"));
   EXPECT_FALSE(folder.is_folder(".metadata"));
-  EXPECT_NE(folder.open(".metadata"), nullptr);
-  EXPECT_EQ(folder.open("none"), nullptr);
+  EXPECT_NE(folder.open_member_if_present(".metadata"), nullptr);
+  EXPECT_EQ(folder.open_member_if_present("none"), nullptr);
   EXPECT_EQ(store_.take_requests().size(), 1U);
 }
 
 TEST_F(StoredFolderTest, files_of_subfolders_are_listed_within_limits) {
   StoredFolder folder("sim://b/run");
-  EXPECT_THAT(folder.files(10, 16), ElementsAre(".metadata", "a/1", "a/deep/2"));
-  expect_error(ErrorCode::kLimitEntries, "sim://b/run: holds more than 2 files",
-               [&] { folder.files(2, 16); });
-  expect_error(ErrorCode::kLimitDepth, "sim://b/run/a/deep/: lies more than 1 folders deep",
-               [&] { folder.files(10, 1); });
+  EXPECT_THAT(folder.list_files(), ElementsAre(".metadata", "a/1", "a/deep/2"));
+  fs::path deep = dir_ / "b/run/deep";
+  for (int i = 0; i < 16; ++i) deep /= "x";
+  fs::create_directories(deep);
+  write_file(deep / "y", "y");
+  StoredFolder deeper("sim://b/run");
+  expect_error(ErrorCode::kLimitDepth, "lies more than 16 folders deep",
+               [&] { deeper.list_files(); });
 }
 
 TEST_F(StoredFolderTest, a_server_that_cannot_list_has_the_members_that_are_known) {
@@ -71,13 +77,13 @@ TEST_F(StoredFolderTest, a_server_that_cannot_list_has_the_members_that_are_know
   blind.lists = false;
   store_.set(blind);
   StoredFolder folder("sim://b/run");
-  EXPECT_THAT(folder.names(), ElementsAre(".metadata"));
-  EXPECT_NE(folder.open("a/1"), nullptr);
+  EXPECT_THAT(folder.list(), ElementsAre(".metadata"));
+  EXPECT_NE(folder.open_member_if_present("a/1"), nullptr);
   expect_error(ErrorCode::kUnsupported, "sim://b/run/: the server cannot list folders",
-               [&] { folder.files(10, 16); });
+               [&] { folder.list_files(); });
   StoredFolder nothing("sim://b/run/a");
   expect_error(ErrorCode::kUnsupported, "sim://b/run/a: the server cannot list folders, and none",
-               [&] { nothing.names(); });
+               [&] { nothing.list(); });
 }
 
 }  // namespace

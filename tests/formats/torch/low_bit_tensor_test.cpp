@@ -22,7 +22,7 @@ using testing::ElementsAre;
 class LowBitTensorTest : public testing::Test {
  protected:
   LowBitTensorTest()
-      : file_(File::open(test::data_path("producers/torchao/adamw8bit.pt"))),
+      : file_(file_at(test::data_path("producers/torchao/adamw8bit.pt"))),
         torch_(read_torch_file(*file_)) {
     state_ = state("exp_avg");
   }

@@ -19,8 +19,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include "formats/files/file_link.h"
 #include "formats/files/seal.h"
+#include "formats/outputs/file_link.h"
 #include "tests/libfsdp/error_of.h"
 #include "tests/support/dcp_folder.h"
 #include "tests/support/spawn_ranks.h"
@@ -185,11 +185,11 @@ TEST_F(Checkpoint, is_sealed_with_what_every_rank_wrote) {
     options.overwrite = true;
     options.page_cache = use;
     save_at(3, 0, options);
-    const auto sealed = formats::read_seal(*formats::File::open(path() / "fsdp_seal.json"));
+    const auto sealed = formats::read_seal(*formats::file_at(path() / "fsdp_seal.json"));
     std::vector<std::string> listed;
     for (const auto& file : sealed) {
       listed.push_back(file.name);
-      const auto found = formats::File::open(path() / file.name);
+      const auto found = formats::file_at(path() / file.name);
       EXPECT_EQ(file.bytes, found->size()) << file.name;
       EXPECT_EQ(file.crc, formats::crc_of(*found)) << file.name;
     }
