@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Compares the JSON that the tool prints with docs/schemas, and docs/cli.md with the schemas.
+"""Compares the JSON that the tool prints with docs/schemas, and the pages with the schemas.
 
     check_schemas.py DOCS TOOL GOLDEN
 
+A schema is linked from a section `## JSON` of docs/cli.md or docs/verbs.  Each of its members has a `description` in the schema, or stands as `member`
+in that section, in one that it links to (`rename.md#json`), or in that of cli.md.
 A verb whose help lists --json must have a schema `<verb>-<number>.json` and command lines in `commands`.
 Supports only the parts of JSON Schema that the schemas use: type, const, enum, required, properties, additionalProperties,
 items, minimum.
@@ -65,12 +67,37 @@ def problems(schema, value, where="$"):
             yield from problems(schema["items"], item, f"{where}[{i}]")
 
 
-def member_names(schema):
+def undescribed(schema):
+    """The members that a reader knows from a page alone."""
     for name, member in schema.get("properties", {}).items():
-        yield name
-        yield from member_names(member)
+        if "description" not in member:
+            yield name
+        yield from undescribed(member)
     if "items" in schema:
-        yield from member_names(schema["items"])
+        yield from undescribed(schema["items"])
+
+
+def unexplained(docs, schemas):
+    """Problems of schemas that no page links to, or with members that nothing explains."""
+    sections = {}
+    for path in [os.path.join(docs, "cli.md"), *sorted(glob.glob(os.path.join(docs, "verbs", "*.md")))]:
+        with open(path, encoding="utf-8") as file:
+            page, _, section = file.read().partition("\n## JSON\n")
+        if not section:
+            yield f"{path}: has no section JSON"
+        if "```json" in page or re.search(r"schemas/\S+\.json", page):
+            yield f"{path}: JSON is not in the section JSON"
+        sections[os.path.basename(path)] = section
+    for name, schema in schemas.items():
+        pages = [page for page, section in sections.items() if f"schemas/{name}.json)" in section]
+        if len(pages) != 1:
+            yield f"schemas/{name}.json: linked from {pages}, and not from one section JSON"
+            continue
+        linked = re.findall(r"\]\((?:verbs/)?([a-z-]+\.md)#json\)", sections[pages[0]])
+        text = "".join(sections.get(page, "") for page in [pages[0], "cli.md", *linked])
+        for member in sorted(set(undescribed(schema))):
+            if f"`{member}`" not in text:
+                yield f"{pages[0]} does not explain `{member}` of schemas/{name}.json"
 
 
 def verbs_with_json(tool):
@@ -177,12 +204,7 @@ def main():
         with open(path, encoding="utf-8") as file:
             schemas[os.path.basename(path)[:-len(".json")]] = json.load(file)
     wrong = []
-    with open(os.path.join(docs, "cli.md"), encoding="utf-8") as file:
-        manual = file.read()
-    for name, schema in schemas.items():
-        for member in sorted(set(member_names(schema))):
-            if f"`{member}`" not in manual:
-                wrong.append(f"cli.md does not explain `{member}` of schemas/{name}.json")
+    wrong.extend(unexplained(docs, schemas))
     seen = dict.fromkeys(schemas, 0)
     verbs = dict.fromkeys(verbs_with_json(tool), 0)
     with tempfile.TemporaryDirectory() as folder:

@@ -48,7 +48,7 @@ def options(page, shared):
     rest = [re.search(r"--[a-z-]+", name)[0] for name, meaning in page.rows if (name, meaning) in shared and name.startswith("-")]
     text = table(own, page.usage, *[""] * bool(own))
     if rest:
-        text += "And of [verbs that write](../cli.md#options-of-verbs-that-write): " + ", ".join(f"`{name}`" for name in rest) + ".\n\n"
+        text += "[Output options](../cli.md#output-options): " + ", ".join(f"`{name}`" for name in rest) + ".\n\n"
     return text
 
 
