@@ -1,8 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Compares the JSON that the tool prints with docs/schemas, and docs/cli.md with the schemas.
+"""Compares the JSON that the tool prints with docs/schemas, and the pages with the schemas.
 
     check_schemas.py DOCS TOOL GOLDEN
+
+A schema is linked from the section `## JSON` of its verb's page below docs/verbs, or of docs/cli.md.  It has a `description` for each of its members,
+but for those that the section of cli.md explains for all schemas.
 
 A verb whose help lists --json must have a schema `<verb>-<number>.json` and command lines in `commands`.
 Supports only the parts of JSON Schema that the schemas use: type, const, enum, required, properties, additionalProperties,
@@ -65,12 +68,30 @@ def problems(schema, value, where="$"):
             yield from problems(schema["items"], item, f"{where}[{i}]")
 
 
-def member_names(schema):
+def undescribed(schema):
     for name, member in schema.get("properties", {}).items():
-        yield name
-        yield from member_names(member)
+        if "description" not in member:
+            yield name
+        yield from undescribed(member)
     if "items" in schema:
-        yield from member_names(schema["items"])
+        yield from undescribed(schema["items"])
+
+
+def unexplained(docs, schemas):
+    """Problems of schemas that no page links to, or with members that nothing explains."""
+    sections = {}
+    for path in [os.path.join(docs, "cli.md"), *sorted(glob.glob(os.path.join(docs, "verbs", "*.md")))]:
+        with open(path, encoding="utf-8") as file:
+            sections[os.path.basename(path)[:-len(".md")]] = file.read().partition("\n## JSON\n")[2]
+    yield from (f"{page}.md has no section JSON" for page, section in sections.items() if not section)
+    for name, schema in schemas.items():
+        pages = [page for page, section in sections.items() if f"schemas/{name}.json)" in section]
+        verb = name.rpartition("-")[0]
+        if len(pages) != 1 or (verb in sections and pages != [verb]):
+            yield f"schemas/{name}.json is linked from {pages or 'no section JSON'}"
+        for member in sorted(set(undescribed(schema))):
+            if f"`{member}`" not in sections["cli"]:
+                yield f"schemas/{name}.json does not describe `{member}`, nor does cli.md explain it for all schemas"
 
 
 def verbs_with_json(tool):
@@ -177,12 +198,7 @@ def main():
         with open(path, encoding="utf-8") as file:
             schemas[os.path.basename(path)[:-len(".json")]] = json.load(file)
     wrong = []
-    with open(os.path.join(docs, "cli.md"), encoding="utf-8") as file:
-        manual = file.read()
-    for name, schema in schemas.items():
-        for member in sorted(set(member_names(schema))):
-            if f"`{member}`" not in manual:
-                wrong.append(f"cli.md does not explain `{member}` of schemas/{name}.json")
+    wrong.extend(unexplained(docs, schemas))
     seen = dict.fromkeys(schemas, 0)
     verbs = dict.fromkeys(verbs_with_json(tool), 0)
     with tempfile.TemporaryDirectory() as folder:

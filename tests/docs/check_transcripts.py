@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the transcripts of a document and compares the whole output.
+"""Runs the transcripts of documents and compares the whole output.
 
-    check_transcripts.py DOCUMENT TOOL GOLDEN [--with NAME=FOLDER:FOLDER...] [--update]
+    check_transcripts.py DOCUMENT... TOOL GOLDEN [--with NAME=FOLDER:FOLDER...] [--update]
+
+A DOCUMENT that is a folder stands for all its pages.
 
 A transcript is a fenced block marked `console`.  A line `$ command` is run by sh, `> more` continues it; the lines below are its output,
 standard error included, and `[exit N]` if the status is not 0.  A line `...`
@@ -18,6 +20,7 @@ A block inside an HTML comment is run as well: it prepares the next visible bloc
 """
 import argparse
 import difflib
+import glob
 import os
 import re
 import shutil
@@ -104,14 +107,21 @@ def set_up(folder, tool, golden, programs_of):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("document")
+    parser.add_argument("documents", metavar="document", nargs="+")
     parser.add_argument("tool")
     parser.add_argument("golden")
     parser.add_argument("--with", dest="more", metavar="NAME=FOLDERS", action="append", default=[])
     parser.add_argument("--update", action="store_true")
     arguments = parser.parse_args()
-    document, tool, golden, update = arguments.document, arguments.tool, arguments.golden, arguments.update
     more = dict(word.split("=", 1) for word in arguments.more)
+    documents = [page for path in arguments.documents
+                 for page in (sorted(glob.glob(os.path.join(path, "*.md"))) if os.path.isdir(path) else [path])]
+    # All of them are run, even if one fails.
+    return max([check(page, arguments.tool, arguments.golden, more, arguments.update) for page in documents])
+
+
+def check(document, tool, golden, more, update):
+    """Runs the transcripts of one document in a folder of their own, and returns 1 if one differs."""
     programs_of = [os.path.abspath(folder) for folders in more.values() for folder in folders.split(":")]
     with open(document, encoding="utf-8") as file:
         lines = file.read().splitlines()
