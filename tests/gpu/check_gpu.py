@@ -99,10 +99,12 @@ def table(tmp):
     # GB/s, by the number of threads; a run that did not take place has no figure.
     at = lines.index("| GB/s read, threads: | GB | 1 | 16 |")
     assert lines[at + 2:at + 5] == ["| cp -r | 16.0 | 4.00 |  |", "| consolidate | 16.0 | 5.33 | 32.00 |", ""], lines
-    # What failed, then what was skipped and why, then the rest.
+    # What failed, then what was skipped and why, then the rest, a row a step.
     outcomes = [line for line in lines if re.search(r"\| (passed|failed|skipped) \|", line)]
     assert outcomes == ["| b | 2 ranks, Gloo | failed | losses [1.0], on the CPU [2.0] |",
-                        "| b | several ranks, NCCL | skipped | this machine has one GPU |", "| a | tests_libfsdp_gpu | passed | 4 passed |"], outcomes
+                        "| b | several ranks, NCCL | skipped | this machine has one GPU |", "| a | tests_libfsdp_gpu | passed | 4 passed |",
+                        "| f | CPU offload and activation checkpointing (losses as on the CPU, to 3e-07); "
+                        "HYBRID_SHARD, 2 ranks (losses as on the CPU, to 1e-06) | passed |  |"], outcomes
     assert fill(text)[2] == text, "filling it again changes it"
     # Nothing is written where it is not clear what to replace, or what with.
     for broken in "", begin, f"{end}\n{begin}\n", f"{begin}{end}{begin}{end}":

@@ -75,12 +75,18 @@ def of_tools(tools):
 def described(results):
     """The lines between the markers."""
     lines = [of_machine(results["machine"]), "", *of_steps(results["rows"]), *of_tools(results["tools"]), "| step | part | outcome | |", "|---|---|---|---|"]
-    # What failed and what was left out comes first.  Measurements that went well have rows above.
+    # What failed and what was left out comes first.  Measurements that went well have rows above, traces are files.
     order = {"failed": 0, "skipped": 1, "passed": 2}
+    steps = {}
     for part in sorted(results["parts"], key=lambda part: order[part["outcome"]]):
-        if part["outcome"] == "passed" and part["step"] in ("start", "d"):
-            continue
-        lines.append(f"| {part['step']} | {cell(part['name'])} | {part['outcome']} | {cell(part['detail'])} |")
+        if part["outcome"] != "passed" or part["step"] not in ("start", "d", "h", "i"):
+            steps.setdefault((part["outcome"], part["step"]), {}).setdefault(part["detail"], []).append(part["name"])
+    # What passed of a step shares a row, with what is said of it in brackets where that differs.
+    for (outcome, step), details in steps.items():
+        rows = [(" and ".join(names), detail) for detail, names in details.items()]
+        if outcome == "passed" and len(rows) > 1:
+            rows = [("; ".join(f"{names} ({detail})" for names, detail in rows), "")]
+        lines += [f"| {step} | {cell(names)} | {outcome} | {cell(detail)} |" for names, detail in rows]
     return lines
 
 

@@ -4,7 +4,7 @@
 
     check_plan.py PLAN_FOR_RANKS [--layers N] [--ranks N] [--work FOLDER]
 
-126 layers make the checkpoint of 4.9 TB that docs/scale.md has figures of; they take minutes to make, and 3.5 million chunks 10 GB of memory.
+126 layers make the checkpoint of 4.9 TB that docs/results/2026-11.md has figures of; they take minutes to make, and 3.5 million chunks 10 GB of memory.
 """
 import argparse
 import os
