@@ -45,6 +45,7 @@ need_others() {
   need_trainers
   need_corpus
   need_parity
+  need_docs
   [ $TIER = all ] || return 0
   need_producers
   need_remote
@@ -62,7 +63,7 @@ step "build" cmake --build --preset ci -j "$JOBS"
 
 await "what tests compare with"
 need_others   # all of it is there: this says where
-settings+=(-DFSDP_TEST_TRAINERS_PYTHON="$TRAINERS_PYTHON" -DFSDP_TEST_CORPUS="$CORPUS")
+settings+=(-DFSDP_TEST_TRAINERS_PYTHON="$TRAINERS_PYTHON" -DFSDP_TEST_CORPUS="$CORPUS" -DFSDP_TEST_DOCS_PYTHON="$DOCS_PYTHON")
 if [ $TIER = all ]; then
   settings+=(-DFSDP_TEST_PRODUCERS_PYTHON="$PRODUCERS_PYTHON" -DFSDP_TEST_REMOTE_PYTHON="$REMOTE_PYTHON"
     -DFSDP_TEST_FRAMEWORKS_CORPUS="$FRAMEWORKS_CORPUS" -DFSDP_TEST_PACKAGING_PYTHON="$PACKAGING_PYTHON"

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Measures the cost and the savings of each strategy with train_gpt; prints the table of docs/guide.md.
+"""Measures the cost and the savings of each strategy with train_gpt; prints a table.
 
   python3 strategies.py --train-gpt PATH [--worlds 2,4] [--rounds N]
 

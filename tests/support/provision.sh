@@ -14,6 +14,7 @@
 #   need_producers          sets PRODUCERS_PYTHON to one with those of requirements-producers.txt too
 #   need_remote             sets REMOTE_PYTHON to one with those of requirements-remote.txt too
 #   need_packaging          sets PACKAGING_PYTHON to one with those of requirements-packaging.txt, and ISAL_SOURCE to isa-l's CRC
+#   need_docs               sets DOCS_PYTHON to one with those of requirements-docs.txt
 #   need_release            sets RELEASE_PYTHON to one with those of requirements-release.txt
 #   need_old_userland       sets OLD_USERLAND to a root file system of Debian 11, or to nothing where none can be made
 #   need_fuzz_compiler      sets FUZZ_CXX to a clang++ that builds the fuzz targets
@@ -343,6 +344,12 @@ small_python() {
   dir=$FSDP_CACHE/$name-$key
   made_once "$dir" "$name environment" make_small_venv "$dir" "$name"
   SMALL_PYTHON=$dir/bin/python
+}
+
+# What checks the documents' links.  About 50 MB and 10 s.
+need_docs() {
+  small_python docs
+  DOCS_PYTHON=$SMALL_PYTHON
 }
 
 # What checks a release.
