@@ -16,11 +16,17 @@ from tried import FAILS, PRODUCERS
 HEAD = """\
 # Compatibility
 
-Whose checkpoints the tests read and write, in which versions, and what they do with them. This page is made of what the tests record while
-they run (`tests/interop/tried.py`); versions are those that `tests/support/requirements*.txt` pin, or those of checkpoints that are kept in `tests/data`.
-Ranks are those of the checkpoint. Older and newer versions of a producer most often write the same layout, but were not tried. `tests/newest.sh`
-tries the newest ones; a row that begins with **fails** is a version that a test does not pass with.
+What the tests do with whose checkpoints, in which versions. The number of ranks that saved a checkpoint is in parentheses. Other versions of a
+producer most often write the same layout, but were not tried.
+
+- **read**: `verify`, `inspect` and `consolidate` give bit for bit what the producer's own code reads.
+- **fails**: known not to work with this version.
+
+The page is made of what the tests record: [how to update it](contributing.md#test).
 """
+
+# What most tests do, and the page's word for it.
+READ = ("verify, inspect, consolidate", "bit for bit what its own code reads")
 
 
 def failing(fails):
@@ -29,9 +35,9 @@ def failing(fails):
             for package, version, layout, what in fails]
 
 
-def ranks_of(rows):
+def layout_of(layout, rows):
     ranks = sorted({row["ranks"] for row in rows} - {None})
-    return ", ".join(map(str, ranks))
+    return f"{layout} ({', '.join(map(str, ranks))})" if ranks else layout
 
 
 def version_key(version):
@@ -39,16 +45,26 @@ def version_key(version):
 
 
 def page_of(records):
-    rows = {}
+    """Layouts of one version with which the same was done share a row, and so do versions with the same layouts."""
+    layouts = {}
     for record in records:
-        rows.setdefault((record["producer"], record["version"], record["layout"], record["verbs"], record["what"]), []).append(record)
+        done = (record["producer"], record["verbs"], record["what"])
+        layouts.setdefault((done, record["version"]), {}).setdefault(record["layout"], []).append(record)
+    versions = {}
+    for (done, version), rows in layouts.items():
+        cell = "; ".join(layout_of(layout, rows[layout]) for layout in sorted(rows))
+        versions.setdefault((*done, cell), []).append(version)
     text, producer = [HEAD], None
-    for key in sorted(rows, key=lambda key: (key[0].lower(), version_key(key[1]), key[2:])):
-        if key[0] != producer:
-            producer = key[0]
-            text.append(f"\n## {producer}\n\n| version | layout | ranks | verbs | tried |\n|---|---|---|---|---|\n")
-        _, version, layout, verbs, what = key
-        text.append(f"| {version} | {layout} | {ranks_of(rows[key])} | {verbs} | {what} |\n")
+
+    def place(row):
+        return row[0].lower(), version_key(min(versions[row], key=version_key)), row[3], row
+    for row in sorted(versions, key=place):
+        name, verbs, what, cell = row
+        if name != producer:
+            producer = name
+            text.append(f"\n## {producer}\n\n| version | layout (ranks) | what the tests do |\n|---|---|---|\n")
+        did = "read" if (verbs, what) == READ else f"{verbs}: {what}" if verbs else what
+        text.append(f"| {', '.join(sorted(versions[row], key=version_key))} | {cell} | {did} |\n")
     return "".join(text)
 
 

@@ -2,12 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares docs/tests.md with the tree: every unit has a test that refers to it.
 
-    check_units.py [--update]     with --update: drops rows that are wrong and writes those that are missing
+    check_units.py [--update]     with --update: drops units that are wrong and writes those that are missing
+    check_units.py UNIT...        says how the test of a unit reaches it
 
-A unit is a .h, a .cpp or the pair of formats/, tools/ or libfsdp/. It needs no row if tests/<unit>_test.cpp exists. Its row
-otherwise names a test and may name a unit after "through". A test refers to a unit if it includes the unit's header or, for
-a verb of the tool, holds the verb as a string. A unit is reached through another if that one includes its header, or if it
-is a .cpp without a header and includes the other's, of the same library. A unit behind "through" has its own test, or a row with that test.
+A unit is a .h, a .cpp or the pair of formats/, tools/ or libfsdp/. It needs no row if tests/<unit>_test.cpp exists. The row of
+a test otherwise lists it. A test refers to a unit if it includes the unit's header or, for a verb of the tool, holds the verb
+as a string. A unit is reached through another if that one includes its header, or if it is a .cpp without a header and
+includes the other's, of the same library. A test may be that of a unit that it refers to or has the name of, and of what is
+reached through a unit whose test it is.
 """
 import os
 import re
@@ -17,7 +19,8 @@ ROOT = os.path.realpath(os.path.join(os.path.dirname(__file__), "../.."))
 TABLE = "docs/tests.md"
 # Of the build alone; tests/packaging runs what no_plugins is linked into.
 LEFT_OUT = {"libfsdp/internal/pch", "tools/packaging/no_plugins"}
-ROW = re.compile(r"^\| `([^`]+)` \| `([^`]+)` \| (?:`([^`]+)` )?\|$")
+ROW = re.compile(r"^\| `([^`]+)` \| (`[^`|]+`(?:, `[^`|]+`)*) \|$")
+HEAD = "| test | units |\n|---|---|\n"
 
 
 def read(path):
@@ -68,33 +71,30 @@ class Tree:
     def reached(self, unit, other):
         return other in self.sources and (unit in self.included[other] or self.implements(unit, other))
 
-    def tests_of(self, unit, rows):
-        """The tests that a row through the unit may name."""
-        own = self.own_test(unit)
-        return {own} if own else {rows[unit][0]} if unit in rows else set()
+    def test_of(self, unit, rows):
+        return self.own_test(unit) or rows.get(unit)
 
-    def wrong(self, unit, rows):
-        """The reason why the unit's row does not hold, or None."""
-        test, through = rows[unit]
+    def ways(self, rows):
+        """How the test of each unit reaches it: the unit in between, or None where it refers to the unit itself."""
+        found = {unit: None for unit in self.sources
+                 if self.own_test(unit) or (rows.get(unit) in self.tests and self.refers(rows[unit], unit))}
+        todo = list(found)
+        for other in todo:
+            for unit in sorted(self.sources):
+                if unit not in found and self.reached(unit, other) and rows.get(unit) == self.test_of(other, rows):
+                    found[unit] = other
+                    todo.append(unit)
+        return found
+
+    def wrong(self, unit, rows, ways):
+        """The reason why the unit does not belong into its row, or None."""
         if unit not in self.sources:
             return "is not a unit of the tree"
         if self.own_test(unit):
-            return "has a test of its own: the row is not needed"
-        if test not in self.tests:
-            return f"names {test}, which is not a test"
-        if through is None:
-            return None if self.refers(test, unit) else f"names {test}, which does not refer to it"
-        if not self.reached(unit, through):
-            return f"is not reached through {through}"
-        seen = {unit}
-        while through is not None:
-            if through in seen:
-                return "is reached through itself"
-            seen.add(through)
-            if test not in self.tests_of(through, rows):
-                return f"is reached through {through}, whose test is not {test}"
-            through = rows[through][1] if through in rows else None
-        return None
+            return "has a test of its own: it needs no row"
+        if rows[unit] not in self.tests:
+            return f"is in the row of {rows[unit]}, which is not a test"
+        return None if unit in ways else f"is not reached by {rows[unit]}"
 
     def complete(self, rows):
         """Adds a row for each unit that has none: the nearest test."""
@@ -107,42 +107,79 @@ class Tree:
             direct = direct or [test for test in self.tests if not test.endswith(".h") and self.refers(test, unit)]
             word = self.verbs.get(unit, os.path.basename(unit))
             if direct:
-                rows[unit] = (max(direct, key=lambda test: (nearness(unit, test), self.tests[test].count(word), test)), None)
+                rows[unit] = max(direct, key=lambda test: (nearness(unit, test), self.tests[test].count(word), test))
         while True:
             found = {}
             for unit in missing:
                 ways = [other for other in sorted(self.sources) if unit not in rows and other != unit and
-                        self.reached(unit, other) and self.tests_of(other, rows)]
+                        self.reached(unit, other) and self.test_of(other, rows)]
                 if ways:
                     other = max(ways, key=lambda way: (
                         nearness(unit, way), self.implements(unit, way) and len(os.path.commonprefix([unit, way])),
                         self.own_test(way) is not None))
-                    found[unit] = (next(iter(self.tests_of(other, rows))), other)
+                    found[unit] = self.test_of(other, rows)
             if not found:
                 return
             rows.update(found)
 
 
+def rows_of(text):
+    """Returns the test of each unit in the table, and what is wrong with the table itself."""
+    rows, problems = {}, []
+    before, found, table = text.partition(HEAD)
+    if not found or "\n| " in before:
+        problems.append(f"{TABLE} has no table of {HEAD.splitlines()[0]}, or another one")
+    for line in table.splitlines():
+        match = ROW.match(line)
+        if not match:
+            problems.append(f"{TABLE}: not a row: {line}")
+            continue
+        for unit in match[2].strip("`").split("`, `"):
+            if unit in rows:
+                problems.append(f"{unit} is in the table twice")
+            rows[unit] = match[1]
+    return rows, problems
+
+
+def table_of(rows):
+    tests = {}
+    for unit, test in sorted(rows.items()):
+        tests.setdefault(test, []).append(unit)
+    return HEAD + "".join(f"| `{test}` | {', '.join(f'`{unit}`' for unit in units)} |\n" for test, units in sorted(tests.items()))
+
+
+def wrong_units(tree, rows):
+    ways = tree.ways(rows)
+    return {unit: why for unit in rows if (why := tree.wrong(unit, rows, ways))}
+
+
 def main():
     tree = Tree()
     text = read(TABLE)
-    rows = {match[1]: (match[2], match[3]) for match in map(ROW.match, text.splitlines()) if match}
-    problems = {unit: tree.wrong(unit, rows) for unit in rows}
-    problems = {unit: why for unit, why in problems.items() if why}
-    if "--update" in sys.argv[1:]:
-        for unit in problems:
+    rows, problems = rows_of(text)
+    words = sys.argv[1:]
+    if "--update" in words:
+        for unit in wrong_units(tree, rows):
             del rows[unit]
         tree.complete(rows)
-        lines = [f"| `{unit}` | `{test}` | {f'`{through}` ' if through else ''}|" for unit, (test, through) in sorted(rows.items())]
-        head = text[:text.index("|---|---|---|\n") + len("|---|---|---|\n")]
         with open(os.path.join(ROOT, TABLE), "w", encoding="utf-8") as file:
-            file.write(head + "\n".join(lines) + "\n")
-        problems = {unit: why for unit in rows if (why := tree.wrong(unit, rows))}
-    for unit in sorted(tree.sources):
-        if unit not in rows and not tree.own_test(unit):
-            problems[unit] = f"has neither tests/{unit}_test.cpp nor a row in {TABLE}"
-    for unit, why in problems.items():
-        print(f"{unit} {why}", file=sys.stderr)
+            file.write(text.partition(HEAD)[0] + table_of(rows))
+        rows, problems = rows_of(read(TABLE))
+    elif words:
+        ways = tree.ways(rows)
+        for unit in words:
+            chain = [unit]
+            while ways.get(chain[-1]):
+                chain.append(ways[chain[-1]])
+            print(" <- ".join([*chain, tree.test_of(unit, rows)]) if unit in ways else f"{unit}: no test")
+        return any(unit not in ways for unit in words)
+    elif not problems and text != text.partition(HEAD)[0] + table_of(rows):
+        problems.append(f"{TABLE} is not in order: --update sorts it")
+    problems += [f"{unit} {why}" for unit, why in wrong_units(tree, rows).items()]
+    problems += [f"{unit} has neither tests/{unit}_test.cpp nor a place in {TABLE}"
+                 for unit in sorted(tree.sources) if unit not in rows and not tree.own_test(unit)]
+    for problem in problems:
+        print(problem, file=sys.stderr)
     print(f"{len(tree.sources)} units, {sum(tree.own_test(unit) is not None for unit in tree.sources)} with a test of their own, "
           f"{len(rows)} in {TABLE}")
     return bool(problems)

@@ -19,6 +19,7 @@ PAGE = "docs/parity.md"
 # Headers whose options have a row each.  Those of fully_shard.h are in from_python.md, those of checkpoints in checkpoints.md.
 WITH_ROWS = ("options.h", "fully_sharded.h", "state_dict.h", "strategy.h", "fairscale_options.h")
 MARKED = re.compile(r"(<!-- (rows: (\w+)|counts) -->\n).*?(<!-- end -->)", re.DOTALL)
+DEFAULTS = "Defaults.are_those_of_the_documentation"
 OPTION = re.compile(r"`(\w+(?:Options|Config|Precision|Policy|Offload)::\w+)`")
 
 sys.path.append(os.path.join(ROOT, "tests", "left_out"))
@@ -94,17 +95,18 @@ class Tests:
         return name
 
 
-def shown_tests(cell, tests, problem):
-    """Returns the last cell of a row."""
+def shown_tests(cell, tests, problem, implied):
+    """Returns the last cell of a row, without the tests that the head of the page names for all rows."""
     shown = []
     reasons = []
     for name in cell.split("; ") if cell else []:
         if reasons or name.startswith("none: "):
             reasons.append(name.removeprefix("none: "))
         else:
-            shown.append(tests.shown(name, problem))
+            shown.append((name, tests.shown(name, problem)))
     if not shown and not reasons:
         problem("neither a test nor a reason")
+    shown = [text for name, text in shown if name not in implied]
     reason = "; ".join(reasons)
     return "; ".join(shown) + (f" ({reason})" if shown and reason else reason)
 
@@ -130,8 +132,11 @@ def made(text, tests, problems):
         if len(cells) != 3 or not tables:
             problem("expected three cells, in a table")
             continue
+        implied = {DEFAULTS} if "default" in cells[0] else set()
         for option in OPTION.findall(line):
             named.add(option)
+            if option in known and option not in left_out.EXCEPTIONS:
+                implied |= tests.of_option(option)
             if option not in known:
                 problem(f"tests/left_out/options.py does not know {option}")
             elif option not in left_out.EXCEPTIONS and not tests.of_option(option) & set(cells[2].split("; ")):
@@ -139,7 +144,7 @@ def made(text, tests, problems):
         items += len(cells[0].split("; "))
         rows += 1
         untested += cells[2].startswith("none: ")
-        rows_of.append(f"| {cells[0]} | {cells[1]} | {shown_tests(cells[2], tests, problem)} |".replace("|  |", "| |"))
+        rows_of.append(f"| {cells[0]} | {cells[1]} | {shown_tests(cells[2], tests, problem, implied)} |".replace("|  |", "| |"))
     for header in WITH_ROWS:
         wanted = {f"{struct}::{member}" for struct, member in left_out.options() if struct in left_out.STRUCTS[header]}
         problems.extend(f"{TABLE}: no row names {option}" for option in sorted(wanted - named))

@@ -128,10 +128,16 @@ def check_outcome():
 
 def check_page():
     fails = [("torchao", "0.18.0", "`torchtune-llama3-hf`", "cannot be imported")]
-    page = check_compatibility.page_of([{"producer": "torchao", "version": "0.15.0", "layout": "a", "verbs": "map", "what": "b", "ranks": None},
-                                        *check_compatibility.failing(fails)])
-    equal(page.partition("\n## ")[2], "torchao\n\n| version | layout | ranks | verbs | tried |\n|---|---|---|---|---|\n"
-          "| 0.15.0 | a |  | map | b |\n| 0.18.0 | `torchtune-llama3-hf` |  |  | **fails**: cannot be imported |\n")
+    read = {"producer": "peft", "version": "0.9.1", "layout": "a", "ranks": None, "verbs": check_compatibility.READ[0], "what": check_compatibility.READ[1]}
+    page = check_compatibility.page_of([
+        {"producer": "torchao", "version": "0.15.0", "layout": "a", "verbs": "map", "what": "b", "ranks": None},
+        *check_compatibility.failing(fails), {**read, "version": "0.10.1"}, {**read, "layout": "b", "ranks": 3}, {**read, "layout": "b", "ranks": 2}, read,
+        {**read, "version": "0.10.1", "layout": "b", "ranks": 2}, {**read, "version": "0.10.1", "layout": "b", "ranks": 3}, {**read, "version": "1.0.0"}])
+    columns = "| version | layout (ranks) | what the tests do |\n|---|---|---|\n"
+    equal(page.partition("\n## ")[2], "peft\n\n" + columns +
+          "| 0.9.1, 0.10.1 | a; b (2, 3) | read |\n| 1.0.0 | a | read |\n"
+          "\n## torchao\n\n" + columns +
+          "| 0.15.0 | a | map: b |\n| 0.18.0 | `torchtune-llama3-hf` | **fails**: cannot be imported |\n")
     equal([entry for entry in tried.FAILS if len(entry) != 4 or entry[0] not in tried.PRODUCERS], [])
 
 
