@@ -42,7 +42,7 @@ formats::Value read_value(const formats::Checkpoint& checkpoint, const formats::
 // Returns whether `options` request the values of this checkpoint.
 bool reads_values(const InspectOptions& options, const formats::Checkpoint& checkpoint);
 
-// Prints the same as one JSON object, schema fsdp-ckpt/inspect/1 (docs/cli.md).
+// Prints the same as one JSON object, schema fsdp-ckpt/inspect/1 (docs/verbs/inspect.md).
 void print_inspect_json(const InspectOptions& options, const formats::Checkpoint& checkpoint,
                         std::ostream& out);
 
