@@ -3,6 +3,7 @@
 """Builds a copy of the tree with the defects of mutants.py, and runs a tier of the tests with each: a test has to fail.
 
     check_mutants.py --build build/ci [--tier default] [--work FOLDER] [--jobs N] [NUMBER...]
+    check_mutants.py --check    only that each text of mutants.py stands once in its file
 
 BUILD: where tests/run.sh built; its settings are used. Tests end at the first failure, unit tests run first. Prints a line for each
 defect with the test that noticed it. Exit: 0 all were noticed, 1 some were not. By hand: a build, and minutes for each defect.
@@ -35,12 +36,18 @@ def make_tree(work):
     archive = subprocess.run(["git", "-C", ROOT, "archive", "HEAD"], check=True, capture_output=True).stdout
     subprocess.run(["tar", "-x", "-C", tree], input=archive, check=True)
     (tree / "mutant.h").write_text(HEADER)
-    for file, text, defect in MUTANTS:
-        source = (tree / file).read_text()
-        if source.count(text) != 1:
-            sys.exit(f"mutants.py: {file} has {source.count(text)} times: {text}")
+    for (file, text, defect), source in zip(MUTANTS, sources(tree)):
         (tree / file).write_text(source.replace(text, defect))
     return tree
+
+
+def sources(tree):
+    """Returns the file of each defect as text."""
+    found = [(tree / file).read_text() for file, _, _ in MUTANTS]
+    for (file, text, _), source in zip(MUTANTS, found):
+        if source.count(text) != 1:
+            sys.exit(f"mutants.py: {file} has {source.count(text)} times: {text}")
+    return found
 
 
 def build_tree(tree, build, jobs):
@@ -68,11 +75,17 @@ def noticed_by(tree, number, tier, jobs):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("numbers", nargs="*", type=int)
-    parser.add_argument("--build", type=pathlib.Path, required=True)
+    parser.add_argument("--build", type=pathlib.Path)
+    parser.add_argument("--check", action="store_true")
     parser.add_argument("--tier", default="default")
     parser.add_argument("--work", type=pathlib.Path, default=ROOT / "build" / "mutants")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     options = parser.parse_args()
+    if options.check:
+        print(f"{len(sources(ROOT))} defects")
+        return 0
+    if options.build is None:
+        parser.error("--build is missing")
     tree = make_tree(options.work)
     build_tree(tree, options.build, options.jobs)
     missed = 0
