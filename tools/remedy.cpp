@@ -65,6 +65,14 @@ std::string remedy_text(const Hint& hint) {
           escape(hint.subject));
     case Remedy::kModelConfig:
       return "; give the model's config.json with --config";
+    case Remedy::kChooseModel:
+      return "; --model chooses one";
+    case Remedy::kGiveNumber:
+      return cat("; give --set ", escape(hint.subject), "=NUMBER");
+    case Remedy::kGiveNumberOrConfig:
+      return cat("; give --set ", escape(hint.subject), "=NUMBER or the config with --config");
+    case Remedy::kModelForOrder:
+      return "; --model PATH beside --names has them";
   }
   return {};
 }

@@ -9,122 +9,125 @@
 
 namespace fsdp {
 
-// The kind of an error.  `code_name` spells each one in capitals (kZipCrc is "ZIP_CRC").  Scripts
-// match on that name, so codes may be added but never renamed.
-enum class ErrorCode {
-  // The command line and the world around it.
-  kUsage,
-  kNotFound,
-  kExists,
-  kSamePath,
-  kIo,
-  kNoSpace,
-  kBusy,
-  kAccess,
-  kNetwork,
-  kChanged,
-  kInterrupted,
-  kOutOfMemory,
-  kUnsupported,
-  kUnknownFormat,
-  // Sizes that a file cannot justify.
-  kEmpty,
-  kTruncated,
-  kTrailing,
-  kLimitDepth,
-  kLimitNodes,
-  kLimitEntries,
-  kLimitRatio,
-  kLimitSize,
-  kOverflow,
-  // Pickle streams.
-  kOpcode,
-  kProto,
-  kGlobal,
-  kMemo,
-  kReduce,
-  kBuild,
-  kType,
-  kStack,
-  kFrame,
-  kIntRange,
-  kUtf8,
-  kName,
-  kCycle,
-  kKey,
-  kPersid,
-  kStorage,
-  kTensorBounds,
-  // Zip archives as torch.save writes them.
-  kZipEocd,
-  kZipFraming,
-  kZip64,
-  kZipMismatch,
-  kZipOverlap,
-  kZipDuplicate,
-  kZipName,
-  kZipCrc,
-  kZipExtent,
-  kZipPadding,
-  kUnchecked,
-  kRecordMissing,
-  kRecordSize,
-  kByteorder,
-  // Distributed checkpoint folders.
-  kNoMetadata,
-  kNotRegular,
-  kMetaType,
-  kChunkMissing,
-  kOrphan,
-  kHole,
-  kOverlap,
-  kBounds,
-  kRank,
-  kDtype,
-  kShape,
-  kPathEscape,
-  kPath,
-  kShardMissing,
-  kExtent,
-  kExtentOverlap,
-  kExtraFile,
-  kVersion,
-  // safetensors and JSON.
-  kStHeader,
-  kStJson,
-  kStDuplicate,
-  kStField,
-  kStDtype,
-  kStShape,
-  kStOffsets,
-  kStSize,
-  kStMetadata,
-  kJson,
-  kJsonDepth,
-  kIndex,
-  // Files of rules.
-  kToml,
-  // New names for the contents of a checkpoint.
-  kRekeyCollision,
-  kRekeyUnused,
-  kRekeyAmbiguous,
-  // Checkpoints that are combined.
-  kMismatch,
-  // Seals: the state of a checkpoint when it was written.
-  kSeal,
-  kSealMissing,
-  kSealExtra,
-  kSealMismatch,
-  kUnsealed,
-  kSharedChanged,
-  kNewerData,
-  // HDF5.
-  kH5Open,
-  kH5Link,
-  kH5Type,
-  kH5ReaderFailed,
-  kH5Checksum,
-};
+// The kinds of errors and their names, which docs/errors.md explains.  Scripts match on the names,
+// so codes may be added but never renamed.
+#define FSDP_ERROR_CODES(CODE)                                \
+  /* The command line and the world around it. */             \
+  CODE(kUsage, "USAGE")                                       \
+  CODE(kNotFound, "NOT_FOUND")                                \
+  CODE(kExists, "EXISTS")                                     \
+  CODE(kSamePath, "SAME_PATH")                                \
+  CODE(kIo, "IO")                                             \
+  CODE(kNoSpace, "NO_SPACE")                                  \
+  CODE(kBusy, "BUSY")                                         \
+  CODE(kAccess, "ACCESS")                                     \
+  CODE(kNetwork, "NETWORK")                                   \
+  CODE(kChanged, "CHANGED")                                   \
+  CODE(kInterrupted, "INTERRUPTED")                           \
+  CODE(kOutOfMemory, "OUT_OF_MEMORY")                         \
+  CODE(kUnsupported, "UNSUPPORTED")                           \
+  CODE(kUnknownFormat, "UNKNOWN_FORMAT")                      \
+  /* Sizes that a file cannot justify. */                     \
+  CODE(kEmpty, "EMPTY")                                       \
+  CODE(kTruncated, "TRUNCATED")                               \
+  CODE(kTrailing, "TRAILING")                                 \
+  CODE(kLimitDepth, "LIMIT_DEPTH")                            \
+  CODE(kLimitNodes, "LIMIT_NODES")                            \
+  CODE(kLimitEntries, "LIMIT_ENTRIES")                        \
+  CODE(kLimitRatio, "LIMIT_RATIO")                            \
+  CODE(kLimitSize, "LIMIT_SIZE")                              \
+  CODE(kOverflow, "OVERFLOW")                                 \
+  /* Pickle streams. */                                       \
+  CODE(kOpcode, "OPCODE")                                     \
+  CODE(kProto, "PROTO")                                       \
+  CODE(kGlobal, "GLOBAL")                                     \
+  CODE(kMemo, "MEMO")                                         \
+  CODE(kReduce, "REDUCE")                                     \
+  CODE(kBuild, "BUILD")                                       \
+  CODE(kType, "TYPE")                                         \
+  CODE(kStack, "STACK")                                       \
+  CODE(kFrame, "FRAME")                                       \
+  CODE(kIntRange, "INT_RANGE")                                \
+  CODE(kUtf8, "UTF8")                                         \
+  CODE(kName, "NAME")                                         \
+  CODE(kCycle, "CYCLE")                                       \
+  CODE(kKey, "KEY")                                           \
+  CODE(kPersid, "PERSID")                                     \
+  CODE(kStorage, "STORAGE")                                   \
+  CODE(kTensorBounds, "TENSOR_BOUNDS")                        \
+  /* Zip archives as torch.save writes them. */               \
+  CODE(kZipEocd, "ZIP_EOCD")                                  \
+  CODE(kZipFraming, "ZIP_FRAMING")                            \
+  CODE(kZip64, "ZIP64")                                       \
+  CODE(kZipMismatch, "ZIP_MISMATCH")                          \
+  CODE(kZipOverlap, "ZIP_OVERLAP")                            \
+  CODE(kZipDuplicate, "ZIP_DUPLICATE")                        \
+  CODE(kZipName, "ZIP_NAME")                                  \
+  CODE(kZipCrc, "ZIP_CRC")                                    \
+  CODE(kZipExtent, "ZIP_EXTENT")                              \
+  CODE(kZipPadding, "ZIP_PADDING")                            \
+  CODE(kUnchecked, "UNCHECKED")                               \
+  CODE(kRecordMissing, "RECORD_MISSING")                      \
+  CODE(kRecordSize, "RECORD_SIZE")                            \
+  CODE(kByteorder, "BYTEORDER")                               \
+  /* Distributed checkpoint folders. */                       \
+  CODE(kNoMetadata, "NO_METADATA")                            \
+  CODE(kNotRegular, "NOT_REGULAR")                            \
+  CODE(kMetaType, "META_TYPE")                                \
+  CODE(kChunkMissing, "CHUNK_MISSING")                        \
+  CODE(kOrphan, "ORPHAN")                                     \
+  CODE(kHole, "HOLE")                                         \
+  CODE(kOverlap, "OVERLAP")                                   \
+  CODE(kBounds, "BOUNDS")                                     \
+  CODE(kRank, "RANK")                                         \
+  CODE(kDtype, "DTYPE")                                       \
+  CODE(kShape, "SHAPE")                                       \
+  CODE(kPathEscape, "PATH_ESCAPE")                            \
+  CODE(kPath, "PATH")                                         \
+  CODE(kShardMissing, "SHARD_MISSING")                        \
+  CODE(kExtent, "EXTENT")                                     \
+  CODE(kExtentOverlap, "EXTENT_OVERLAP")                      \
+  CODE(kExtraFile, "EXTRA_FILE")                              \
+  CODE(kVersion, "VERSION")                                   \
+  /* safetensors and JSON. */                                 \
+  CODE(kStHeader, "ST_HEADER")                                \
+  CODE(kStJson, "ST_JSON")                                    \
+  CODE(kStDuplicate, "ST_DUPLICATE")                          \
+  CODE(kStField, "ST_FIELD")                                  \
+  CODE(kStDtype, "ST_DTYPE")                                  \
+  CODE(kStShape, "ST_SHAPE")                                  \
+  CODE(kStOffsets, "ST_OFFSETS")                              \
+  CODE(kStSize, "ST_SIZE")                                    \
+  CODE(kStMetadata, "ST_METADATA")                            \
+  CODE(kJson, "JSON")                                         \
+  CODE(kJsonDepth, "JSON_DEPTH")                              \
+  CODE(kIndex, "INDEX")                                       \
+  /* Files of rules. */                                       \
+  CODE(kToml, "TOML")                                         \
+  /* New names for the contents of a checkpoint. */           \
+  CODE(kRekeyCollision, "REKEY_COLLISION")                    \
+  CODE(kRekeyUnused, "REKEY_UNUSED")                          \
+  CODE(kRekeyAmbiguous, "REKEY_AMBIGUOUS")                    \
+  /* Checkpoints that are combined. */                        \
+  CODE(kMismatch, "MISMATCH")                                 \
+  /* Seals: the state of a checkpoint when it was written. */ \
+  CODE(kSeal, "SEAL")                                         \
+  CODE(kSealMissing, "SEAL_MISSING")                          \
+  CODE(kSealExtra, "SEAL_EXTRA")                              \
+  CODE(kSealMismatch, "SEAL_MISMATCH")                        \
+  CODE(kUnsealed, "UNSEALED")                                 \
+  CODE(kSharedChanged, "SHARED_CHANGED")                      \
+  CODE(kNewerData, "NEWER_DATA")                              \
+  /* HDF5. */                                                 \
+  CODE(kH5Open, "H5_OPEN")                                    \
+  CODE(kH5Link, "H5_LINK")                                    \
+  CODE(kH5Type, "H5_TYPE")                                    \
+  CODE(kH5ReaderFailed, "H5_READER_FAILED")                   \
+  CODE(kH5Checksum, "H5_CHECKSUM")
+
+#define FSDP_ENUMERATOR(code, name) code,
+enum class ErrorCode { FSDP_ERROR_CODES(FSDP_ENUMERATOR) };
+#undef FSDP_ENUMERATOR
 
 // The name in brackets of an error line: kZipCrc -> "ZIP_CRC".
 std::string_view code_name(ErrorCode code) noexcept;
@@ -133,28 +136,32 @@ std::string_view code_name(ErrorCode code) noexcept;
 // library a field.
 enum class Remedy {
   kNone,
-  kReplace,        // let the output replace what exists
-  kAllowGlobal,    // subject: "module.name", to be taken for plain data
-  kExclude,        // subject: a key, to be left out
-  kChooseOne,      // choose keys of one model or optimizer
-  kDropValues,     // leave out what the output has no place for
-  kNameFormat,     // name the format of the output
-  kGiveNames,      // name the parameters in their order
-  kGiveModel,      // name the parameters, or give a checkpoint of the model
-  kRekeyFirst,     // name the parameters for `rekey`, and go on with what it writes
-  kMoreMemory,     // allow more memory
-  kTakeOne,        // take what differs from the first or the last checkpoint, or choose keys
-  kTakeOptimizer,  // take the states of optimizers as well
-  kRetype,         // let values get another type
-  kDropOptimizer,  // leave optimizer states out
-  kStartAnew,      // remove what an earlier run left, and write all of it
-  kTakeWhole,      // take the tensors that are whole
-  kTakeFrom,       // subject: a key, to be taken from another checkpoint
-  kEarlier,        // look for an earlier checkpoint of the run
-  kSeal,           // leave a seal
-  kResizeTables,   // subject: the number of rows that the tables of a vocabulary are to get
-  kMovePrefix,     // subject: "prefix=what stays of it", taken from the keys that have it
-  kModelConfig,    // give the model's config.json
+  kReplace,             // let the output replace what exists
+  kAllowGlobal,         // subject: "module.name", to be taken for plain data
+  kExclude,             // subject: a key, to be left out
+  kChooseOne,           // choose keys of one model or optimizer
+  kDropValues,          // leave out what the output has no place for
+  kNameFormat,          // name the format of the output
+  kGiveNames,           // name the parameters in their order
+  kGiveModel,           // name the parameters, or give a checkpoint of the model
+  kRekeyFirst,          // name the parameters for `rekey`, and go on with what it writes
+  kMoreMemory,          // allow more memory
+  kTakeOne,             // take what differs from the first or the last checkpoint, or choose keys
+  kTakeOptimizer,       // take the states of optimizers as well
+  kRetype,              // let values get another type
+  kDropOptimizer,       // leave optimizer states out
+  kStartAnew,           // remove what an earlier run left, and write all of it
+  kTakeWhole,           // take the tensors that are whole
+  kTakeFrom,            // subject: a key, to be taken from another checkpoint
+  kEarlier,             // look for an earlier checkpoint of the run
+  kSeal,                // leave a seal
+  kResizeTables,        // subject: the number of rows that the tables of a vocabulary are to get
+  kMovePrefix,          // subject: "prefix=what stays of it", taken from the keys that have it
+  kModelConfig,         // give the model's config.json
+  kChooseModel,         // choose one model
+  kGiveNumber,          // subject: the name of a parameter of a map, to be given a number
+  kGiveNumberOrConfig,  // the same, or the model's config.json
+  kModelForOrder,       // give a checkpoint of the model beside the order of its names
 };
 
 struct Hint {

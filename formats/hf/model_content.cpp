@@ -94,8 +94,9 @@ FoundModel find_model(const Checkpoint& source, const Value& content, const std:
                                      places.empty() ? "" : "; there are " + places));
   }
   if (models.size() > 1) {
-    throw Error(ErrorCode::kUnsupported, cat(source.description().path, ": holds several models, ",
-                                             places, "; --model chooses one"));
+    throw Error(ErrorCode::kUnsupported,
+                cat(source.description().path, ": holds several models, ", places),
+                {Remedy::kChooseModel});
   }
   FoundModel found = model_at(content, parts, *models[0]);
   if (!below.empty()) {
@@ -107,8 +108,8 @@ FoundModel find_model(const Checkpoint& source, const Value& content, const std:
       names += (names.empty() ? "" : ", ") +
                quote(found.place.empty() ? name : found.place + "." + name, 200);
     throw Error(ErrorCode::kUnsupported,
-                cat(source.description().path, ": holds several models beside each other, ", names,
-                    "; --model chooses one"));
+                cat(source.description().path, ": holds several models beside each other, ", names),
+                {Remedy::kChooseModel});
   }
   if (loose_state(found.tensors)) refuse_loose_states(source, content);
   return found;

@@ -133,10 +133,12 @@ class Merger {
       refuse_name(wanted[static_cast<std::size_t>(naming.lacking)].adapter, naming.lacking_key);
     }
     if (!naming.several.empty()) {
-      refuse(wanted.front().adapter,
-             cat(quote(naming.several[0] + wanted.front().name, kKeyText), " and ",
-                 quote(naming.several[1] + wanted.front().name, kKeyText), " in ", base_path(),
-                 " may both be meant; choose one with --keys"));
+      throw Error(ErrorCode::kMismatch,
+                  cat(adapters_[wanted.front().adapter].path, ": ",
+                      quote(naming.several[0] + wanted.front().name, kKeyText), " and ",
+                      quote(naming.several[1] + wanted.front().name, kKeyText), " in ", base_path(),
+                      " may both be meant"),
+                  {Remedy::kChooseOne});
     }
     names_ = std::move(naming.names);
     result_.prefix = names_.prefix;

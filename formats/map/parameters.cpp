@@ -86,10 +86,9 @@ std::int64_t ParameterValues::found(const Parameter& parameter) {
   }
   std::string names;
   for (const std::string& name : parameter.config)
-    names += (names.empty() ? ", which has " : " or ") + quote(name);
-  throw Error(ErrorCode::kUsage,
-              cat(place(parameter), " has no value; give --set ", parameter.name, "=NUMBER",
-                  parameter.config.empty() ? "" : " or the model's config with --config" + names));
+    names += (names.empty() ? ", which a config.json has as " : " or ") + quote(name);
+  throw Error(ErrorCode::kUsage, cat(place(parameter), " has no value", names),
+              {names.empty() ? Remedy::kGiveNumber : Remedy::kGiveNumberOrConfig, parameter.name});
 }
 
 std::optional<std::int64_t> ParameterValues::from_config(const Parameter& parameter) const {

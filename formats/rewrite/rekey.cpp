@@ -118,8 +118,8 @@ class Rekeying {
     throw Error(ErrorCode::kRekeyAmbiguous,
                 cat("its numbers count through ", optimizer.groups.size(),
                     " groups, in which the order of ", order.origin,
-                    " may be another, and nothing here has shapes to compare; --model PATH beside "
-                    "--names has them"));
+                    " may be another, and nothing here has shapes to compare"),
+                {Remedy::kModelForOrder});
   }
 
   static void note_keys(const OptimizerState& optimizer,

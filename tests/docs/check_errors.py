@@ -8,11 +8,6 @@ import re
 import sys
 
 
-def spelled(enumerator):
-    """kZipCrc -> ZIP_CRC, like code_name(); a digit belongs to the word before it."""
-    return re.sub(r"(?<!^)(?=[A-Z])", "_", enumerator[1:]).upper()
-
-
 def main():
     if len(sys.argv) != 3:
         raise SystemExit(__doc__)
@@ -21,8 +16,7 @@ def main():
     listed = re.findall(r"^\| `([A-Z0-9_]+)` \|", page, re.MULTILINE)
     whole = re.findall(r"^\| `([A-Z0-9_]+)` \| [^|]+ \| (?:[^|]+ )?\|$", page, re.MULTILINE)
     with open(sys.argv[2], encoding="utf-8") as file:
-        body = re.search(r"enum class ErrorCode \{(.*?)\};", file.read(), re.DOTALL).group(1)
-    codes = [spelled(name) for name in re.findall(r"\bk[A-Z]\w*", re.sub(r"//.*", "", body))]
+        codes = re.findall(r'\bCODE\(k\w+, "(\w+)"\)', file.read())
     wrong = [f"{code}: not in errors.md" for code in codes if code not in listed]
     wrong += [f"{code}: no such code" for code in listed if code not in codes]
     wrong += [f"{code}: listed twice" for code in sorted(set(listed)) if listed.count(code) > 1]

@@ -64,8 +64,8 @@ TEST_F(ParametersTest, known_are_those_that_were_asked_for) {
 TEST_F(ParametersTest, what_is_missing_or_does_not_fit_is_named) {
   expect_error(
       ErrorCode::kUsage,
-      "r.toml: line 3: parameter 'heads' has no value; give --set heads=NUMBER or the model's "
-      "config with --config, which has 'text.heads' or 'num_heads'",
+      "r.toml: line 3: parameter 'heads' has no value, which a config.json has as 'text.heads' or "
+      "'num_heads'",
       [&] { value("kv"); });
   given.values = {{"head", 2}};
   expect_error(ErrorCode::kUsage, "did you mean heads?", [&] { value("kv"); });
