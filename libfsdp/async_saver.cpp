@@ -13,7 +13,7 @@
 #include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
 
-#include "formats/base/huge_pages.h"
+#include "formats/bytes/base/huge_pages.h"
 #include "libfsdp/agree.h"
 #include "libfsdp/checkpoint.h"
 #include "libfsdp/internal/checkpoint/stream_copy.h"

@@ -11,10 +11,10 @@
 
 #include <c10/util/Exception.h>
 
-#include "formats/content/object_fields.h"
-#include "formats/content/state_parts.h"
-#include "formats/content/state_tree.h"
-#include "formats/trainers/framework_content.h"
+#include "formats/families/trainers/framework_content.h"
+#include "formats/state/content/object_fields.h"
+#include "formats/state/content/state_parts.h"
+#include "formats/state/content/state_tree.h"
 #include "libfsdp/agree.h"
 #include "libfsdp/checkpoint.h"
 #include "libfsdp/fully_sharded.h"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What find_package(fsdp COMPONENTS torch cuda) reads; see formats/install.cmake for the rest, and for the component.
+# What find_package(fsdp COMPONENTS torch cuda) reads; see formats/cmake/install.cmake for the rest, and for the component.
 include(GNUInstallDirs)
 
 # The interface. detail/ is not part of it, but the templates in the other headers need it.

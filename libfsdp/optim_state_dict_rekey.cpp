@@ -10,7 +10,7 @@
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 
-#include "formats/base/text.h"
+#include "formats/bytes/base/text.h"
 #include "libfsdp/internal/comm/errors.h"
 #include "libfsdp/internal/state/load_problems.h"
 #include "libfsdp/optim_state_dict.h"

@@ -10,7 +10,7 @@
 #include <c10/util/Exception.h>
 #include <torch/optim/optimizer.h>
 
-#include "formats/base/text.h"
+#include "formats/bytes/base/text.h"
 #include "libfsdp/fully_sharded.h"
 #include "libfsdp/internal/comm/errors.h"
 #include "libfsdp/internal/engine/engine.h"

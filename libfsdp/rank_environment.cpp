@@ -8,7 +8,7 @@
 
 #include <c10/util/Exception.h>
 
-#include "formats/base/crc32.h"
+#include "formats/bytes/base/crc32.h"
 #include "libfsdp/internal/comm/errors.h"
 #include "libfsdp/internal/comm/node_list.h"
 #include "libfsdp/process_group.h"

@@ -8,9 +8,9 @@
 #include <span>
 #include <utility>
 
-#include "formats/base/sha256.h"
-#include "formats/base/text.h"
-#include "formats/store/snapshot.h"
+#include "formats/bytes/base/sha256.h"
+#include "formats/bytes/base/text.h"
+#include "formats/bytes/store/snapshot.h"
 #include "tools/build_info.h"
 
 namespace fsdp::cli {

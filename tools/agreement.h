@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "formats/base/team.h"
-#include "formats/checkpoint/checkpoint.h"
+#include "formats/bytes/base/team.h"
+#include "formats/state/checkpoint/checkpoint.h"
 #include "tools/common.h"
 
 namespace fsdp::cli {

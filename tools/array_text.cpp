@@ -6,7 +6,7 @@
 #include <cstring>
 #include <ostream>
 
-#include "formats/base/cast.h"
+#include "formats/bytes/base/cast.h"
 #include "tools/float_text.h"
 
 namespace fsdp::cli {

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "formats/base/dtype.h"
-#include "formats/base/json.h"
+#include "formats/bytes/base/dtype.h"
+#include "formats/bytes/base/json.h"
 
 namespace fsdp::cli {
 

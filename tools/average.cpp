@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // fsdp-ckpt average: the mean, or another weighted sum, of several checkpoints.
-#include "formats/arithmetic/average.h"
+#include "formats/changes/arithmetic/average.h"
 
 #include <charconv>
 #include <cmath>
 
-#include "formats/base/error.h"
-#include "formats/base/interrupt.h"
-#include "formats/base/text.h"
-#include "formats/content/content.h"
-#include "formats/model/shard_spec.h"
-#include "formats/rewrite/optimizer_ids.h"
+#include "formats/bytes/base/error.h"
+#include "formats/bytes/base/interrupt.h"
+#include "formats/bytes/base/text.h"
+#include "formats/state/content/content.h"
+#include "formats/state/model/shard_spec.h"
+#include "formats/state/rewrite/optimizer_ids.h"
 #include "tools/conversion.h"
 #include "tools/dtype_word.h"
 #include "tools/reading.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/build_info.h"
 
-#include "formats/base/text.h"
+#include "formats/bytes/base/text.h"
 #include "tools/commit.h"
 
 namespace fsdp::cli {

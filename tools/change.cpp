@@ -5,8 +5,8 @@
 #include <unordered_map>
 #include <utility>
 
-#include "formats/base/text.h"
-#include "formats/model/tensor_stats.h"
+#include "formats/bytes/base/text.h"
+#include "formats/state/model/tensor_stats.h"
 #include "tools/folded_keys.h"
 #include "tools/inspect.h"
 

@@ -13,12 +13,12 @@
 
 #include <CLI/CLI.hpp>
 
-#include "formats/base/error.h"
-#include "formats/base/json.h"
-#include "formats/base/text.h"
-#include "formats/outputs/options.h"
-#include "formats/store/read_ahead.h"
-#include "formats/store/snapshot.h"
+#include "formats/bytes/base/error.h"
+#include "formats/bytes/base/json.h"
+#include "formats/bytes/base/text.h"
+#include "formats/bytes/outputs/options.h"
+#include "formats/bytes/store/read_ahead.h"
+#include "formats/bytes/store/snapshot.h"
 #include "tools/agreement.h"
 #include "tools/build_info.h"
 #include "tools/colour.h"

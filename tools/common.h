@@ -9,9 +9,9 @@
 #include <set>
 #include <string>
 
-#include "formats/base/team.h"
-#include "formats/journal/run_journal.h"
-#include "formats/model/select.h"
+#include "formats/bytes/base/team.h"
+#include "formats/bytes/journal/run_journal.h"
+#include "formats/state/model/select.h"
 
 namespace fsdp::cli {
 

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <thread>
 
-#include "formats/base/error.h"
-#include "formats/base/text.h"
+#include "formats/bytes/base/error.h"
+#include "formats/bytes/base/text.h"
 
 namespace fsdp::cli {
 namespace {

@@ -6,12 +6,12 @@
 #include <span>
 #include <utility>
 
-#include "formats/base/error.h"
-#include "formats/base/interrupt.h"
-#include "formats/base/text.h"
-#include "formats/checkpoint/source_pieces.h"
-#include "formats/content/value_compare.h"
-#include "formats/model/tensor_reader.h"
+#include "formats/bytes/base/error.h"
+#include "formats/bytes/base/interrupt.h"
+#include "formats/bytes/base/text.h"
+#include "formats/state/checkpoint/source_pieces.h"
+#include "formats/state/content/value_compare.h"
+#include "formats/state/model/tensor_reader.h"
 #include "tools/comparison_sides.h"
 #include "tools/reading.h"
 #include "tools/selection.h"

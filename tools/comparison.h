@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "formats/checkpoint/checkpoint.h"
-#include "formats/model/tensor_diff.h"
+#include "formats/state/checkpoint/checkpoint.h"
+#include "formats/state/model/tensor_diff.h"
 #include "tools/common.h"
 
 namespace fsdp::cli {

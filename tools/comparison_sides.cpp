@@ -6,12 +6,12 @@
 #include <variant>
 #include <vector>
 
-#include "formats/base/error.h"
-#include "formats/base/text.h"
-#include "formats/content/key_set.h"
-#include "formats/content/key_text.h"
-#include "formats/content/placed_leaves.h"
-#include "formats/content/values_apart.h"
+#include "formats/bytes/base/error.h"
+#include "formats/bytes/base/text.h"
+#include "formats/state/content/key_set.h"
+#include "formats/state/content/key_text.h"
+#include "formats/state/content/placed_leaves.h"
+#include "formats/state/content/values_apart.h"
 #include "tools/reading.h"
 #include "tools/runs.h"
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <utility>
 
-#include "formats/checkpoint/checkpoint.h"
+#include "formats/state/checkpoint/checkpoint.h"
 #include "tools/comparison.h"
 #include "tools/selection.h"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/completion.h"
 
-#include "formats/base/error.h"
-#include "formats/base/text.h"
+#include "formats/bytes/base/error.h"
+#include "formats/bytes/base/text.h"
 #include "tools/verb_record.h"
 
 namespace fsdp::cli {

@@ -3,12 +3,12 @@
 
 #include <utility>
 
-#include "formats/base/error.h"
-#include "formats/base/text.h"
-#include "formats/hf/companion_search.h"
-#include "formats/hf/completeness.h"
-#include "formats/hf/flat_models.h"
-#include "formats/hf/model_content.h"
+#include "formats/bytes/base/error.h"
+#include "formats/bytes/base/text.h"
+#include "formats/families/hf/companion_search.h"
+#include "formats/families/hf/completeness.h"
+#include "formats/families/hf/flat_models.h"
+#include "formats/families/hf/model_content.h"
 
 namespace fsdp::cli {
 namespace {

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "formats/hf/architecture.h"
-#include "formats/hf/architecture_fit.h"
-#include "formats/hf/companions.h"
-#include "formats/pickle/value.h"
+#include "formats/containers/pickle/value.h"
+#include "formats/families/hf/architecture.h"
+#include "formats/families/hf/architecture_fit.h"
+#include "formats/families/hf/companions.h"
 #include "tools/writing.h"
 
 namespace fsdp::cli {

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "formats/base/error.h"
-#include "formats/checkpoint/checkpoint.h"
-#include "formats/model/name_map.h"
+#include "formats/bytes/base/error.h"
+#include "formats/state/checkpoint/checkpoint.h"
+#include "formats/state/model/name_map.h"
 #include "tools/common.h"
 #include "tools/verb.h"
 #include "tools/writing.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // fsdp-ckpt convert: any layout becomes any other.
-#include "formats/model/shard_spec.h"
+#include "formats/state/model/shard_spec.h"
 #include "tools/conversion.h"
 #include "tools/verbs.h"
 

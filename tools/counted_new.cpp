@@ -9,7 +9,7 @@
 #include <cstdlib>
 #include <new>
 
-#include "formats/base/budget.h"
+#include "formats/bytes/base/budget.h"
 #include "tools/memory_budget.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

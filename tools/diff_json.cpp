@@ -4,8 +4,8 @@
 #include <ostream>
 #include <utility>
 
-#include "formats/base/json.h"
-#include "formats/base/json_writer.h"
+#include "formats/bytes/base/json.h"
+#include "formats/bytes/base/json_writer.h"
 #include "tools/value_text.h"
 
 namespace fsdp::cli {

@@ -7,7 +7,7 @@
 #include <span>
 #include <utility>
 
-#include "formats/base/text.h"
+#include "formats/bytes/base/text.h"
 #include "tools/colour.h"
 #include "tools/folded_keys.h"
 #include "tools/reading.h"

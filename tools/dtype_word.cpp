@@ -6,9 +6,9 @@
 #include <string_view>
 #include <utility>
 
-#include "formats/base/cast.h"
-#include "formats/base/error.h"
-#include "formats/base/text.h"
+#include "formats/bytes/base/cast.h"
+#include "formats/bytes/base/error.h"
+#include "formats/bytes/base/text.h"
 
 namespace fsdp::cli {
 namespace {

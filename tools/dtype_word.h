@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "formats/base/dtype.h"
+#include "formats/bytes/base/dtype.h"
 
 namespace fsdp::cli {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "formats/checkpoint/checkpoint.h"
+#include "formats/state/checkpoint/checkpoint.h"
 #include "tools/common.h"
 #include "tools/sealing.h"
 #include "tools/verb.h"

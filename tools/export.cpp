@@ -4,13 +4,13 @@
 #include <optional>
 #include <utility>
 
-#include "formats/base/error.h"
-#include "formats/base/text.h"
-#include "formats/base/url.h"
-#include "formats/files/checkpoint_names.h"
-#include "formats/hf/companions.h"
-#include "formats/hf/model_content.h"
-#include "formats/hf/model_output.h"
+#include "formats/bytes/base/error.h"
+#include "formats/bytes/base/text.h"
+#include "formats/bytes/base/url.h"
+#include "formats/bytes/files/checkpoint_names.h"
+#include "formats/families/hf/companions.h"
+#include "formats/families/hf/model_content.h"
+#include "formats/families/hf/model_output.h"
 #include "tools/configured_model.h"
 #include "tools/conversion.h"
 #include "tools/export_check.h"

@@ -9,16 +9,16 @@
 #include <mutex>
 #include <utility>
 
-#include "formats/base/cast.h"
-#include "formats/base/error.h"
-#include "formats/base/interrupt.h"
-#include "formats/base/text.h"
-#include "formats/content/content.h"
-#include "formats/content/placed_leaves.h"
-#include "formats/content/tensor_value.h"
-#include "formats/map/mapping.h"
-#include "formats/model/tensor_reader.h"
-#include "formats/open.h"
+#include "formats/bytes/base/cast.h"
+#include "formats/bytes/base/error.h"
+#include "formats/bytes/base/interrupt.h"
+#include "formats/bytes/base/text.h"
+#include "formats/changes/map/mapping.h"
+#include "formats/front/open.h"
+#include "formats/state/content/content.h"
+#include "formats/state/content/placed_leaves.h"
+#include "formats/state/content/tensor_value.h"
+#include "formats/state/model/tensor_reader.h"
 
 namespace fsdp::cli {
 namespace {

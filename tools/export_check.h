@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "formats/checkpoint/checkpoint.h"
-#include "formats/pickle/value.h"
+#include "formats/containers/pickle/value.h"
+#include "formats/state/checkpoint/checkpoint.h"
 #include "tools/common.h"
 #include "tools/map_choice.h"
 #include "tools/named_model.h"

@@ -6,14 +6,14 @@
 #include <ostream>
 #include <sstream>
 
-#include "formats/base/cast.h"
-#include "formats/base/error.h"
-#include "formats/base/json.h"
-#include "formats/base/json_writer.h"
-#include "formats/base/text.h"
-#include "formats/model/check.h"
-#include "formats/model/select.h"
-#include "formats/open.h"
+#include "formats/bytes/base/cast.h"
+#include "formats/bytes/base/error.h"
+#include "formats/bytes/base/json.h"
+#include "formats/bytes/base/json_writer.h"
+#include "formats/bytes/base/text.h"
+#include "formats/front/open.h"
+#include "formats/state/model/check.h"
+#include "formats/state/model/select.h"
 #include "tools/array_text.h"
 #include "tools/dtype_word.h"
 #include "tools/extraction.h"

@@ -5,14 +5,14 @@
 #include <array>
 #include <ostream>
 
-#include "formats/base/crc32.h"
-#include "formats/base/error.h"
-#include "formats/base/text.h"
-#include "formats/checkpoint/source_pieces.h"
-#include "formats/content/tensor_value.h"
-#include "formats/outputs/atomic_file.h"
-#include "formats/outputs/atomic_folder.h"
-#include "formats/torch/writer.h"
+#include "formats/bytes/base/crc32.h"
+#include "formats/bytes/base/error.h"
+#include "formats/bytes/base/text.h"
+#include "formats/bytes/outputs/atomic_file.h"
+#include "formats/bytes/outputs/atomic_folder.h"
+#include "formats/families/torch/writer.h"
+#include "formats/state/checkpoint/source_pieces.h"
+#include "formats/state/content/tensor_value.h"
 #include "tools/reading.h"
 
 namespace fsdp::cli {

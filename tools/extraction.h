@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "formats/checkpoint/checkpoint.h"
-#include "formats/model/tensor_reader.h"
-#include "formats/outputs/options.h"
+#include "formats/bytes/outputs/options.h"
+#include "formats/state/checkpoint/checkpoint.h"
+#include "formats/state/model/tensor_reader.h"
 #include "tools/common.h"
 #include "tools/slice.h"
 

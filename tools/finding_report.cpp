@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <ostream>
 
-#include "formats/base/text.h"
-#include "formats/files/no_answer.h"
+#include "formats/bytes/base/text.h"
+#include "formats/bytes/files/no_answer.h"
 #include "tools/colour.h"
 #include "tools/remedy.h"
 #include "tools/terminal_text.h"

@@ -2,15 +2,15 @@
 // Shows the findings of a checkpoint in verbs.
 #pragma once
 
-#include "formats/base/json.h"
-#include "formats/model/finding.h"
+#include "formats/bytes/base/json.h"
+#include "formats/state/model/finding.h"
 #include "tools/common.h"
 
 namespace fsdp::cli {
 
-// Throws the first finding that says that a file could not be read (formats/files/no_answer.h), as
-// an Error with `path` in front: the checkpoint is then known neither as sound nor as damaged.
-// Prints the other findings before that, if there are `streams`.
+// Throws the first finding that says that a file could not be read
+// (formats/bytes/files/no_answer.h), as an Error with `path` in front: the checkpoint is then known
+// neither as sound nor as damaged. Prints the other findings before that, if there are `streams`.
 void throw_if_unread(const formats::Findings& findings, const std::string& path,
                      const Streams* streams);
 

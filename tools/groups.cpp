@@ -2,9 +2,9 @@
 // fsdp-ckpt groups: parameter groups of optimizers are divided and joined.
 #include <charconv>
 
-#include "formats/base/error.h"
-#include "formats/base/text.h"
-#include "formats/edit/param_groups.h"
+#include "formats/bytes/base/error.h"
+#include "formats/bytes/base/text.h"
+#include "formats/changes/edit/param_groups.h"
 #include "tools/conversion.h"
 #include "tools/name_report.h"
 #include "tools/reading.h"

@@ -5,12 +5,12 @@
 #include <memory>
 #include <utility>
 
-#include "formats/base/error.h"
-#include "formats/base/text.h"
-#include "formats/content/content.h"
-#include "formats/files/no_answer.h"
-#include "formats/lora/held_adapter.h"
-#include "formats/megatron/form.h"
+#include "formats/bytes/base/error.h"
+#include "formats/bytes/base/text.h"
+#include "formats/bytes/files/no_answer.h"
+#include "formats/changes/lora/held_adapter.h"
+#include "formats/changes/megatron/form.h"
+#include "formats/state/content/content.h"
 #include "tools/reading.h"
 #include "tools/rewriting.h"
 

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "formats/hf/companions.h"
-#include "formats/lora/adapter_config.h"
-#include "formats/lora/merge.h"
+#include "formats/changes/lora/adapter_config.h"
+#include "formats/changes/lora/merge.h"
+#include "formats/families/hf/companions.h"
 #include "tools/writing.h"
 
 namespace fsdp::cli {

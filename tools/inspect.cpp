@@ -5,8 +5,8 @@
 #include <map>
 #include <ostream>
 
-#include "formats/base/text.h"
-#include "formats/open.h"
+#include "formats/bytes/base/text.h"
+#include "formats/front/open.h"
 #include "tools/inspect_globals.h"
 #include "tools/inspect_html.h"
 #include "tools/inspect_run.h"

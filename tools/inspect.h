@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "formats/checkpoint/checkpoint.h"
+#include "formats/state/checkpoint/checkpoint.h"
 #include "tools/common.h"
 
 namespace fsdp::cli {

@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <ostream>
 
-#include "formats/base/interrupt.h"
-#include "formats/base/json.h"
-#include "formats/base/text.h"
-#include "formats/checks/globals.h"
-#include "formats/open.h"
+#include "formats/bytes/base/interrupt.h"
+#include "formats/bytes/base/json.h"
+#include "formats/bytes/base/text.h"
+#include "formats/families/checks/globals.h"
+#include "formats/front/open.h"
 #include "tools/reading.h"
 #include "tools/remedy.h"
 #include "tools/selection.h"

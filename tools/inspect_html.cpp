@@ -7,10 +7,10 @@
 #include <string_view>
 #include <vector>
 
-#include "formats/base/error.h"
-#include "formats/base/json_writer.h"
-#include "formats/base/text.h"
-#include "formats/outputs/atomic_file.h"
+#include "formats/bytes/base/error.h"
+#include "formats/bytes/base/json_writer.h"
+#include "formats/bytes/base/text.h"
+#include "formats/bytes/outputs/atomic_file.h"
 #include "tools/value_text.h"
 
 namespace fsdp::cli {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "formats/base/json_writer.h"
+#include "formats/bytes/base/json_writer.h"
 #include "tools/inspect.h"
 #include "tools/reading.h"
 #include "tools/value_text.h"

@@ -4,11 +4,11 @@
 #include <optional>
 #include <ostream>
 
-#include "formats/base/error.h"
-#include "formats/base/json.h"
-#include "formats/base/text.h"
-#include "formats/open.h"
-#include "formats/step_names.h"
+#include "formats/bytes/base/error.h"
+#include "formats/bytes/base/json.h"
+#include "formats/bytes/base/text.h"
+#include "formats/families/runs/step_names.h"
+#include "formats/front/open.h"
 #include "tools/reading.h"
 #include "tools/remedy.h"
 #include "tools/table.h"

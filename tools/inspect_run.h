@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "formats/steps.h"
+#include "formats/families/runs/steps.h"
 #include "tools/inspect.h"
 
 namespace fsdp::cli {

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "formats/base/text.h"
+#include "formats/bytes/base/text.h"
 #include "tools/inspect.h"
 
 namespace fsdp::cli {

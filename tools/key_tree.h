@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "formats/model/index.h"
+#include "formats/state/model/index.h"
 
 namespace fsdp::cli {
 

@@ -2,9 +2,9 @@
 // fsdp-ckpt latest: the checkpoint of a run to go on from.
 #include <ostream>
 
-#include "formats/base/error.h"
-#include "formats/base/text.h"
-#include "formats/step_names.h"
+#include "formats/bytes/base/error.h"
+#include "formats/bytes/base/text.h"
+#include "formats/families/runs/step_names.h"
 #include "tools/sound_search.h"
 #include "tools/verbs.h"
 

@@ -9,7 +9,7 @@
 #include <fstream>
 #include <string_view>
 
-#include "formats/base/text.h"
+#include "formats/bytes/base/text.h"
 
 namespace fsdp::cli {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "formats/remote/remote_stores.h"
+#include "formats/bytes/remote/remote_stores.h"
 #include "tools/cli.h"
 #include "tools/process.h"
 

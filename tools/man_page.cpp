@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/man_page.h"
 
-#include "formats/base/text.h"
+#include "formats/bytes/base/text.h"
 #include "tools/verb_record.h"
 
 namespace fsdp::cli {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // fsdp-ckpt map: tensors of one model's code become those of another's, by declared rules.
 
-#include "formats/map/mapping.h"
-#include "formats/model/shard_spec.h"
+#include "formats/changes/map/mapping.h"
+#include "formats/state/model/shard_spec.h"
 #include "tools/conversion.h"
 #include "tools/map_choice.h"
 #include "tools/map_report.h"

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/map_choice.h"
 
-#include "formats/base/error.h"
-#include "formats/base/json.h"
-#include "formats/base/text.h"
-#include "formats/files/no_answer.h"
-#include "formats/map/builtin.h"
+#include "formats/bytes/base/error.h"
+#include "formats/bytes/base/json.h"
+#include "formats/bytes/base/text.h"
+#include "formats/bytes/files/no_answer.h"
+#include "formats/changes/map/builtin.h"
 #include "tools/rewriting.h"
 
 namespace fsdp::cli {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "formats/map/mapping.h"
+#include "formats/changes/map/mapping.h"
 #include "tools/verb.h"
 
 namespace fsdp::cli {

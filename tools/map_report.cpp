@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "formats/base/json.h"
-#include "formats/base/text.h"
+#include "formats/bytes/base/json.h"
+#include "formats/bytes/base/text.h"
 #include "tools/name_report.h"
 
 namespace fsdp::cli {

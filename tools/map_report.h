@@ -2,7 +2,7 @@
 // What `map` reports: old and new tensors with their shapes.
 #pragma once
 
-#include "formats/map/mapping.h"
+#include "formats/changes/map/mapping.h"
 #include "tools/writing.h"
 
 namespace fsdp::cli {

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <array>
 
-#include "formats/base/error.h"
-#include "formats/base/json.h"
-#include "formats/base/text.h"
-#include "formats/map/builtin.h"
-#include "formats/map/rules.h"
+#include "formats/bytes/base/error.h"
+#include "formats/bytes/base/json.h"
+#include "formats/bytes/base/text.h"
+#include "formats/changes/map/builtin.h"
+#include "formats/changes/map/rules.h"
 #include "tools/verbs.h"
 
 namespace fsdp::cli {

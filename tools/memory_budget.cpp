@@ -5,10 +5,10 @@
 #include <filesystem>
 #include <set>
 
-#include "formats/base/error.h"
-#include "formats/base/text.h"
-#include "formats/files/file.h"
-#include "formats/store/place.h"
+#include "formats/bytes/base/error.h"
+#include "formats/bytes/base/text.h"
+#include "formats/bytes/files/file.h"
+#include "formats/bytes/store/place.h"
 
 namespace fsdp::cli {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "formats/base/budget.h"
+#include "formats/bytes/base/budget.h"
 
 namespace fsdp::cli {
 

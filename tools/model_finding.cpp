@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <utility>
 
-#include "formats/base/error.h"
-#include "formats/base/text.h"
-#include "formats/files/no_answer.h"
-#include "formats/hf/companions.h"
+#include "formats/bytes/base/error.h"
+#include "formats/bytes/base/text.h"
+#include "formats/bytes/files/no_answer.h"
+#include "formats/families/hf/companions.h"
 #include "tools/conversion.h"
 #include "tools/named_model.h"
 #include "tools/remedy.h"

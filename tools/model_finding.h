@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "formats/base/json.h"
-#include "formats/model/finding.h"
+#include "formats/bytes/base/json.h"
+#include "formats/state/model/finding.h"
 #include "tools/common.h"
 
 namespace fsdp::cli {

@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "formats/remote/remote_stores.h"
+#include "formats/bytes/remote/remote_stores.h"
 #include "tools/cli.h"
 #include "tools/mpi_team.h"
 #include "tools/process.h"

@@ -11,9 +11,9 @@
 
 #include <climits>
 
-#include "formats/base/error.h"
-#include "formats/base/interrupt.h"
-#include "formats/base/text.h"
+#include "formats/bytes/base/error.h"
+#include "formats/bytes/base/interrupt.h"
+#include "formats/bytes/base/text.h"
 #include "tools/process.h"
 
 namespace fsdp::cli {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "formats/base/team.h"
+#include "formats/bytes/base/team.h"
 
 namespace fsdp::cli {
 

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "formats/base/json.h"
-#include "formats/base/text.h"
+#include "formats/bytes/base/json.h"
+#include "formats/bytes/base/text.h"
 
 namespace fsdp::cli {
 namespace {

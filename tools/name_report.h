@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "formats/rewrite/rename.h"
+#include "formats/state/rewrite/rename.h"
 #include "tools/writing.h"
 
 namespace fsdp::cli {

@@ -6,13 +6,13 @@
 #include <utility>
 #include <vector>
 
-#include "formats/base/error.h"
-#include "formats/base/text.h"
-#include "formats/content/loose_states.h"
-#include "formats/hf/architecture_fit.h"
-#include "formats/hf/flat_models.h"
-#include "formats/hf/model_content.h"
-#include "formats/map/fitting.h"
+#include "formats/bytes/base/error.h"
+#include "formats/bytes/base/text.h"
+#include "formats/changes/map/fitting.h"
+#include "formats/families/hf/architecture_fit.h"
+#include "formats/families/hf/flat_models.h"
+#include "formats/families/hf/model_content.h"
+#include "formats/state/content/loose_states.h"
 #include "tools/configured_model.h"
 #include "tools/held_lora.h"
 #include "tools/map_report.h"

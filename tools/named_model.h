@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "formats/hf/companions.h"
-#include "formats/map/mapping.h"
+#include "formats/changes/map/mapping.h"
+#include "formats/families/hf/companions.h"
 #include "tools/conversion.h"
 #include "tools/map_choice.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/placed.h"
 
-#include "formats/base/text.h"
+#include "formats/bytes/base/text.h"
 #include "tools/reading.h"
 
 namespace fsdp::cli {

@@ -18,8 +18,8 @@
 #include <string_view>
 #include <thread>
 
-#include "formats/base/interrupt.h"
-#include "formats/outputs/options.h"
+#include "formats/bytes/base/interrupt.h"
+#include "formats/bytes/outputs/options.h"
 #include "tools/placed.h"
 
 namespace fsdp::cli {

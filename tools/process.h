@@ -6,11 +6,11 @@
 
 namespace fsdp::cli {
 
-// Stores SIGINT, SIGTERM and SIGHUP as a request to stop (formats/base/interrupt.h), except those
-// that the parent ignores; if no loop has noticed within most of a second, removes temporaries and
-// ends this process; makes writing to a closed pipe an error instead of a signal; fills closed
-// descriptors 0 to 2, so that no file of ours becomes standard output; raises the limit on open
-// files as far as this user is allowed.
+// Stores SIGINT, SIGTERM and SIGHUP as a request to stop (formats/bytes/base/interrupt.h), except
+// those that the parent ignores; if no loop has noticed within most of a second, removes
+// temporaries and ends this process; makes writing to a closed pipe an error instead of a signal;
+// fills closed descriptors 0 to 2, so that no file of ours becomes standard output; raises the
+// limit on open files as far as this user is allowed.
 void prepare_process();
 
 // Returns what `run` returns.  Where the limit on stacks is lower than libraries need (ulimit -s),

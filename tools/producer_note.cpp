@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/producer_note.h"
 
-#include "formats/base/text.h"
-#include "formats/names/producer_names.h"
+#include "formats/bytes/base/text.h"
+#include "formats/containers/names/producer_names.h"
 
 namespace fsdp::cli {
 

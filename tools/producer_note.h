@@ -7,8 +7,8 @@
 #include <string>
 #include <string_view>
 
-#include "formats/checks/content_check.h"
-#include "formats/pickle/value.h"
+#include "formats/containers/pickle/value.h"
+#include "formats/families/checks/content_check.h"
 #include "tools/writing.h"
 
 namespace fsdp::cli {

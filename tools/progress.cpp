@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <ostream>
 
-#include "formats/base/text.h"
+#include "formats/bytes/base/text.h"
 
 namespace fsdp::cli {
 namespace {

@@ -5,12 +5,12 @@
 #include <filesystem>
 #include <string_view>
 
-#include "formats/base/error.h"
-#include "formats/base/text.h"
-#include "formats/files/checkpoint_names.h"
-#include "formats/files/file.h"
-#include "formats/files/seal.h"
-#include "formats/step_names.h"
+#include "formats/bytes/base/error.h"
+#include "formats/bytes/base/text.h"
+#include "formats/bytes/files/checkpoint_names.h"
+#include "formats/bytes/files/file.h"
+#include "formats/bytes/files/seal.h"
+#include "formats/families/runs/step_names.h"
 
 namespace fsdp::cli {
 namespace {

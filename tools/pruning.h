@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "formats/outputs/removal.h"
+#include "formats/bytes/outputs/removal.h"
 
 namespace fsdp::cli {
 
@@ -33,7 +33,7 @@ struct PruneVerdict {
 // - at least `keep` sound ones of its series are newer: the sound ones that were found stay, and
 //   so does everything that is newer than the last of them, sound or not: it may be a save that
 //   goes on;
-// - it is of their series (formats/step_names.h);
+// - it is of their series (formats/families/runs/step_names.h);
 // - its name tells its step for certain, and the step is smaller than the last one kept;
 // - no symbolic link of the run leads to it ("latest -> step-400");
 // - it holds nothing but files of checkpoints, and no other step.

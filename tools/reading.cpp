@@ -7,12 +7,12 @@
 #include <cmath>
 #include <numeric>
 
-#include "formats/base/error.h"
-#include "formats/base/interrupt.h"
-#include "formats/base/text.h"
-#include "formats/model/check.h"
-#include "formats/model/meant_name.h"
-#include "formats/open.h"
+#include "formats/bytes/base/error.h"
+#include "formats/bytes/base/interrupt.h"
+#include "formats/bytes/base/text.h"
+#include "formats/front/open.h"
+#include "formats/state/model/check.h"
+#include "formats/state/model/meant_name.h"
 #include "tools/agreement.h"
 #include "tools/memory_budget.h"
 #include "tools/remedy.h"

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "formats/checkpoint/checkpoint.h"
-#include "formats/model/tensor_reader.h"
+#include "formats/state/checkpoint/checkpoint.h"
+#include "formats/state/model/tensor_reader.h"
 #include "tools/common.h"
 #include "tools/progress.h"
 

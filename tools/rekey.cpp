@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // fsdp-ckpt rekey: optimizer states by parameter name or by id.
-#include "formats/rewrite/rekey.h"
+#include "formats/state/rewrite/rekey.h"
 
 #include <map>
 
-#include "formats/base/error.h"
-#include "formats/base/json.h"
-#include "formats/base/text.h"
-#include "formats/content/content.h"
-#include "formats/open.h"
+#include "formats/bytes/base/error.h"
+#include "formats/bytes/base/json.h"
+#include "formats/bytes/base/text.h"
+#include "formats/front/open.h"
+#include "formats/state/content/content.h"
 #include "tools/conversion.h"
 #include "tools/name_report.h"
 #include "tools/rewriting.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/remedy.h"
 
-#include "formats/base/text.h"
+#include "formats/bytes/base/text.h"
 
 namespace fsdp::cli {
 namespace {

@@ -4,8 +4,8 @@
 
 #include <string>
 
-#include "formats/base/error.h"
-#include "formats/model/finding.h"
+#include "formats/bytes/base/error.h"
+#include "formats/state/model/finding.h"
 
 namespace fsdp::cli {
 

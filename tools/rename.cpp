@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // fsdp-ckpt rename: parameters and keys get other names.
-#include "formats/rewrite/rename.h"
+#include "formats/state/rewrite/rename.h"
 
-#include "formats/base/error.h"
-#include "formats/base/text.h"
-#include "formats/content/content.h"
+#include "formats/bytes/base/error.h"
+#include "formats/bytes/base/text.h"
+#include "formats/state/content/content.h"
 #include "tools/conversion.h"
 #include "tools/name_report.h"
 #include "tools/rewriting.h"

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/resharding.h"
 
-#include "formats/base/interrupt.h"
-#include "formats/base/text.h"
-#include "formats/checks/content_check.h"
-#include "formats/content/content.h"
-#include "formats/dcp/output.h"
-#include "formats/model/shard_spec.h"
+#include "formats/bytes/base/interrupt.h"
+#include "formats/bytes/base/text.h"
+#include "formats/families/checks/content_check.h"
+#include "formats/families/dcp/output.h"
+#include "formats/state/content/content.h"
+#include "formats/state/model/shard_spec.h"
 #include "tools/conversion.h"
 #include "tools/producer_note.h"
 

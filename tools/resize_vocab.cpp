@@ -2,11 +2,11 @@
 // fsdp-ckpt resize-vocab: embeddings and output layers for another number of tokens.
 #include <cmath>
 
-#include "formats/base/error.h"
-#include "formats/base/text.h"
-#include "formats/edit/resize_vocabulary.h"
-#include "formats/hf/companions.h"
-#include "formats/model/shard_spec.h"
+#include "formats/bytes/base/error.h"
+#include "formats/bytes/base/text.h"
+#include "formats/changes/edit/resize_vocabulary.h"
+#include "formats/families/hf/companions.h"
+#include "formats/state/model/shard_spec.h"
 #include "tools/configured_model.h"
 #include "tools/conversion.h"
 #include "tools/name_report.h"

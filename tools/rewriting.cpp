@@ -4,15 +4,15 @@
 #include <algorithm>
 #include <array>
 
-#include "formats/base/error.h"
-#include "formats/base/interrupt.h"
-#include "formats/base/text.h"
-#include "formats/base/url.h"
-#include "formats/checks/content_check.h"
-#include "formats/content/content.h"
-#include "formats/create.h"
-#include "formats/dcp/rewritten_dcp.h"
-#include "formats/files/file.h"
+#include "formats/bytes/base/error.h"
+#include "formats/bytes/base/interrupt.h"
+#include "formats/bytes/base/text.h"
+#include "formats/bytes/base/url.h"
+#include "formats/bytes/files/file.h"
+#include "formats/families/checks/content_check.h"
+#include "formats/families/dcp/rewritten_dcp.h"
+#include "formats/front/create.h"
+#include "formats/state/content/content.h"
 #include "tools/producer_note.h"
 
 namespace fsdp::cli {

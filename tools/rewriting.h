@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "formats/checkpoint/checkpoint.h"
+#include "formats/state/checkpoint/checkpoint.h"
 #include "tools/common.h"
 #include "tools/verb.h"
 #include "tools/writing.h"

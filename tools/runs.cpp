@@ -5,10 +5,10 @@
 #include <iterator>
 #include <ostream>
 
-#include "formats/base/error.h"
-#include "formats/base/text.h"
-#include "formats/step_names.h"
-#include "formats/store/place.h"
+#include "formats/bytes/base/error.h"
+#include "formats/bytes/base/text.h"
+#include "formats/bytes/store/place.h"
+#include "formats/families/runs/step_names.h"
 
 namespace fsdp::cli {
 namespace {

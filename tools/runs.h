@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "formats/steps.h"
+#include "formats/families/runs/steps.h"
 #include "tools/common.h"
 
 namespace fsdp::cli {

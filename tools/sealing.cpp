@@ -6,11 +6,11 @@
 #include <iterator>
 #include <utility>
 
-#include "formats/base/error.h"
-#include "formats/base/text.h"
-#include "formats/checks/integrity_file.h"
-#include "formats/checks/newer_data.h"
-#include "formats/checks/shared_check.h"
+#include "formats/bytes/base/error.h"
+#include "formats/bytes/base/text.h"
+#include "formats/families/checks/integrity_file.h"
+#include "formats/families/checks/newer_data.h"
+#include "formats/families/checks/shared_check.h"
 
 namespace fsdp::cli {
 namespace {

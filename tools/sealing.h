@@ -6,8 +6,8 @@
 #include <optional>
 #include <string>
 
-#include "formats/base/json.h"
-#include "formats/checks/seal_check.h"
+#include "formats/bytes/base/json.h"
+#include "formats/families/checks/seal_check.h"
 #include "tools/common.h"
 
 namespace fsdp::cli {

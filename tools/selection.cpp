@@ -5,10 +5,10 @@
 #include <array>
 #include <string_view>
 
-#include "formats/base/cast.h"
-#include "formats/base/error.h"
-#include "formats/base/text.h"
-#include "formats/model/meant_name.h"
+#include "formats/bytes/base/cast.h"
+#include "formats/bytes/base/error.h"
+#include "formats/bytes/base/text.h"
+#include "formats/state/model/meant_name.h"
 
 namespace fsdp::cli {
 namespace {

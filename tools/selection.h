@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "formats/model/index.h"
-#include "formats/model/select.h"
+#include "formats/state/model/index.h"
+#include "formats/state/model/select.h"
 
 namespace fsdp::cli {
 

@@ -5,8 +5,8 @@
 #include <charconv>
 #include <optional>
 
-#include "formats/base/error.h"
-#include "formats/base/text.h"
+#include "formats/bytes/base/error.h"
+#include "formats/bytes/base/text.h"
 
 namespace fsdp::cli {
 namespace {

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "formats/model/box.h"
+#include "formats/state/model/box.h"
 
 namespace fsdp::cli {
 

@@ -6,11 +6,11 @@
 #include <ostream>
 #include <utility>
 
-#include "formats/base/error.h"
-#include "formats/base/text.h"
-#include "formats/open.h"
-#include "formats/step_names.h"
-#include "formats/store/place.h"
+#include "formats/bytes/base/error.h"
+#include "formats/bytes/base/text.h"
+#include "formats/bytes/store/place.h"
+#include "formats/families/runs/step_names.h"
+#include "formats/front/open.h"
 #include "tools/finding_report.h"
 #include "tools/remedy.h"
 #include "tools/runs.h"

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "formats/base/json.h"
-#include "formats/steps.h"
+#include "formats/bytes/base/json.h"
+#include "formats/families/runs/steps.h"
 #include "tools/common.h"
 #include "tools/examination.h"
 

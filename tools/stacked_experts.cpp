@@ -3,12 +3,12 @@
 
 #include <algorithm>
 
-#include "formats/base/error.h"
-#include "formats/base/text.h"
-#include "formats/content/content.h"
-#include "formats/hf/model_content.h"
-#include "formats/map/fitting.h"
-#include "formats/map/mapping.h"
+#include "formats/bytes/base/error.h"
+#include "formats/bytes/base/text.h"
+#include "formats/changes/map/fitting.h"
+#include "formats/changes/map/mapping.h"
+#include "formats/families/hf/model_content.h"
+#include "formats/state/content/content.h"
 #include "tools/map_choice.h"
 
 namespace fsdp::cli {

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "formats/checkpoint/checkpoint.h"
-#include "formats/map/rules.h"
-#include "formats/pickle/value.h"
+#include "formats/changes/map/rules.h"
+#include "formats/containers/pickle/value.h"
+#include "formats/state/checkpoint/checkpoint.h"
 #include "tools/conversion.h"
 
 namespace fsdp::cli {

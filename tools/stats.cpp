@@ -6,13 +6,13 @@
 #include <ostream>
 #include <set>
 
-#include "formats/base/error.h"
-#include "formats/base/interrupt.h"
-#include "formats/base/json.h"
-#include "formats/base/json_writer.h"
-#include "formats/base/text.h"
-#include "formats/checkpoint/source_pieces.h"
-#include "formats/model/tensor_stats.h"
+#include "formats/bytes/base/error.h"
+#include "formats/bytes/base/interrupt.h"
+#include "formats/bytes/base/json.h"
+#include "formats/bytes/base/json_writer.h"
+#include "formats/bytes/base/text.h"
+#include "formats/state/checkpoint/source_pieces.h"
+#include "formats/state/model/tensor_stats.h"
 #include "tools/colour.h"
 #include "tools/reading.h"
 #include "tools/runs.h"

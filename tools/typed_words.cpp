@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <span>
 
-#include "formats/base/text.h"
-#include "formats/base/url.h"
+#include "formats/bytes/base/text.h"
+#include "formats/bytes/base/url.h"
 
 namespace fsdp::cli {
 namespace {

@@ -3,9 +3,9 @@
 
 #include <algorithm>
 
-#include "formats/base/text.h"
-#include "formats/content/tensor_value.h"
-#include "formats/pickle/back_reference.h"
+#include "formats/bytes/base/text.h"
+#include "formats/containers/pickle/back_reference.h"
+#include "formats/state/content/tensor_value.h"
 #include "tools/float_text.h"
 
 namespace fsdp::cli {

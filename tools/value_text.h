@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <string>
 
-#include "formats/base/json.h"
-#include "formats/pickle/value.h"
+#include "formats/bytes/base/json.h"
+#include "formats/containers/pickle/value.h"
 
 namespace fsdp::cli {
 

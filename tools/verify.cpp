@@ -3,8 +3,8 @@
 #include <array>
 #include <ostream>
 
-#include "formats/base/json.h"
-#include "formats/base/text.h"
+#include "formats/bytes/base/json.h"
+#include "formats/bytes/base/text.h"
 #include "tools/colour.h"
 #include "tools/examination.h"
 #include "tools/finding_report.h"

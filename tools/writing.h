@@ -9,10 +9,10 @@
 #include <utility>
 #include <vector>
 
-#include "formats/base/json.h"
-#include "formats/content/output.h"
-#include "formats/journal/run_journal.h"
-#include "formats/outputs/options.h"
+#include "formats/bytes/base/json.h"
+#include "formats/bytes/journal/run_journal.h"
+#include "formats/bytes/outputs/options.h"
+#include "formats/state/content/output.h"
 #include "tools/common.h"
 #include "tools/verb.h"
 

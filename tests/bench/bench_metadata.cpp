@@ -7,9 +7,9 @@
 #include <iostream>
 #include <vector>
 
-#include "formats/base/error.h"
-#include "formats/dcp/metadata.h"
-#include "formats/files/file.h"
+#include "formats/bytes/base/error.h"
+#include "formats/bytes/files/file.h"
+#include "formats/families/dcp/metadata.h"
 
 int main(int argc, char** argv) {
   if (argc < 2) {

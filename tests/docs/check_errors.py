@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that docs/errors.md explains exactly the codes of formats/base/error.h, each in a row with a meaning and a remedy or none.
+"""Checks that docs/errors.md explains exactly the codes of formats/bytes/base/error.h, each in a row with a meaning and a remedy or none.
 
     check_errors.py ERRORS_MD ERROR_H
 """

@@ -10,11 +10,11 @@
 #include <span>
 #include <vector>
 
-#include "formats/base/error.h"
-#include "formats/dcp/item.h"
-#include "formats/files/file.h"
-#include "formats/files/local_file.h"
-#include "formats/model/box.h"
+#include "formats/bytes/base/error.h"
+#include "formats/bytes/files/file.h"
+#include "formats/bytes/files/local_file.h"
+#include "formats/families/dcp/item.h"
+#include "formats/state/model/box.h"
 
 namespace fsdp::formats {
 namespace {

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "formats/base/byte_source.h"
-#include "formats/base/error.h"
-#include "formats/zip/decompress.h"
-#include "formats/zip/inflate_stream.h"
+#include "formats/bytes/base/byte_source.h"
+#include "formats/bytes/base/error.h"
+#include "formats/containers/zip/decompress.h"
+#include "formats/containers/zip/inflate_stream.h"
 
 namespace fsdp::formats {
 namespace {

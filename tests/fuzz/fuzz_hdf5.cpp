@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "formats/base/error.h"
-#include "formats/hdf5/description.h"
-#include "formats/hdf5/filters.h"
+#include "formats/bytes/base/error.h"
+#include "formats/families/hdf5/description.h"
+#include "formats/families/hdf5/filters.h"
 
 namespace fsdp::formats::hdf5 {
 namespace {

@@ -6,10 +6,10 @@
 #include <string>
 #include <string_view>
 
-#include "formats/http/address.h"
-#include "formats/http/encoding.h"
-#include "formats/http/headers.h"
-#include "formats/http/times.h"
+#include "formats/bytes/http/address.h"
+#include "formats/bytes/http/encoding.h"
+#include "formats/bytes/http/headers.h"
+#include "formats/bytes/http/times.h"
 
 namespace fsdp::formats {
 namespace {

@@ -11,9 +11,9 @@
 #include <string>
 #include <string_view>
 
-#include "formats/base/crc32.h"
-#include "formats/base/error.h"
-#include "formats/journal/journal_file.h"
+#include "formats/bytes/base/crc32.h"
+#include "formats/bytes/base/error.h"
+#include "formats/bytes/journal/journal_file.h"
 
 namespace fsdp::formats {
 namespace {

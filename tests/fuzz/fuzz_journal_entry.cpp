@@ -8,9 +8,9 @@
 #include <string_view>
 #include <vector>
 
-#include "formats/base/error.h"
-#include "formats/journal/journal_entry.h"
-#include "formats/model/extents.h"
+#include "formats/bytes/base/error.h"
+#include "formats/bytes/journal/journal_entry.h"
+#include "formats/state/model/extents.h"
 
 namespace fsdp::formats {
 namespace {

@@ -4,9 +4,9 @@
 #include <cstdlib>
 #include <string>
 
-#include "formats/base/error.h"
-#include "formats/base/json.h"
-#include "formats/safetensors/index.h"
+#include "formats/bytes/base/error.h"
+#include "formats/bytes/base/json.h"
+#include "formats/families/safetensors/index.h"
 
 namespace fsdp::formats {
 namespace {

@@ -6,11 +6,11 @@
 #include <span>
 #include <string>
 
-#include "formats/base/byte_source.h"
-#include "formats/base/error.h"
-#include "formats/dcp/merge.h"
-#include "formats/dcp/metadata.h"
-#include "formats/model/check.h"
+#include "formats/bytes/base/byte_source.h"
+#include "formats/bytes/base/error.h"
+#include "formats/families/dcp/merge.h"
+#include "formats/families/dcp/metadata.h"
+#include "formats/state/model/check.h"
 
 namespace fsdp::formats {
 namespace {

@@ -8,10 +8,10 @@
 #include <string>
 #include <string_view>
 
-#include "formats/base/byte_source.h"
-#include "formats/base/error.h"
-#include "formats/pickle/machine.h"
-#include "formats/pickle/writer.h"
+#include "formats/bytes/base/byte_source.h"
+#include "formats/bytes/base/error.h"
+#include "formats/containers/pickle/machine.h"
+#include "formats/containers/pickle/writer.h"
 #include "tests/support/pickle_values.h"
 
 namespace fsdp::formats {

@@ -4,8 +4,8 @@
 #include <string>
 #include <string_view>
 
-#include "formats/base/error.h"
-#include "formats/remote/profile_files.h"
+#include "formats/bytes/base/error.h"
+#include "formats/bytes/remote/profile_files.h"
 
 namespace fsdp::formats {
 namespace {

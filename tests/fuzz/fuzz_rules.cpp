@@ -4,10 +4,10 @@
 #include <string_view>
 #include <vector>
 
-#include "formats/base/error.h"
-#include "formats/map/matching.h"
-#include "formats/map/parameters.h"
-#include "formats/map/rules.h"
+#include "formats/bytes/base/error.h"
+#include "formats/changes/map/matching.h"
+#include "formats/changes/map/parameters.h"
+#include "formats/changes/map/rules.h"
 
 namespace fsdp::formats::map {
 namespace {

@@ -7,11 +7,11 @@
 #include <string_view>
 #include <vector>
 
-#include "formats/base/error.h"
-#include "formats/base/text.h"
-#include "formats/http/xml.h"
-#include "formats/remote/s3_answers.h"
-#include "formats/remote/s3_upload_answers.h"
+#include "formats/bytes/base/error.h"
+#include "formats/bytes/base/text.h"
+#include "formats/bytes/http/xml.h"
+#include "formats/bytes/remote/s3_answers.h"
+#include "formats/bytes/remote/s3_upload_answers.h"
 
 namespace fsdp::formats {
 namespace {

@@ -7,10 +7,10 @@
 #include <optional>
 #include <string>
 
-#include "formats/base/byte_source.h"
-#include "formats/base/error.h"
-#include "formats/safetensors/file.h"
-#include "formats/safetensors/index.h"
+#include "formats/bytes/base/byte_source.h"
+#include "formats/bytes/base/error.h"
+#include "formats/families/safetensors/file.h"
+#include "formats/families/safetensors/index.h"
 
 namespace fsdp::formats::safetensors {
 namespace {

@@ -5,9 +5,9 @@
 #include <cstdlib>
 #include <span>
 
-#include "formats/base/byte_source.h"
-#include "formats/base/error.h"
-#include "formats/trainers/torch_checkpointing_metadata.h"
+#include "formats/bytes/base/byte_source.h"
+#include "formats/bytes/base/error.h"
+#include "formats/families/trainers/torch_checkpointing_metadata.h"
 
 namespace fsdp::formats::torch_checkpointing {
 namespace {

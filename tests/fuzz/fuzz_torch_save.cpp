@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "formats/base/error.h"
-#include "formats/content/state_tree.h"
-#include "formats/pickle/writer.h"
-#include "formats/torch/stream.h"
+#include "formats/bytes/base/error.h"
+#include "formats/containers/pickle/writer.h"
+#include "formats/families/torch/stream.h"
+#include "formats/state/content/state_tree.h"
 #include "tests/support/torch_zip_builder.h"
 
 namespace fsdp::formats {

@@ -5,11 +5,11 @@
 #include <cstdlib>
 #include <memory>
 
-#include "formats/base/byte_source.h"
-#include "formats/base/crc32.h"
-#include "formats/base/error.h"
-#include "formats/zip/decompress.h"
-#include "formats/zip/reader.h"
+#include "formats/bytes/base/byte_source.h"
+#include "formats/bytes/base/crc32.h"
+#include "formats/bytes/base/error.h"
+#include "formats/containers/zip/decompress.h"
+#include "formats/containers/zip/reader.h"
 
 namespace fsdp::formats {
 namespace {

@@ -298,7 +298,7 @@ def check_headers(checks, include):
     """The interface is complete, and nothing internal is in it."""
     headers = glob.glob(os.path.join(include, "**/*.h"), recursive=True)
     names = {os.path.relpath(path, include) for path in headers}
-    checks.that("the front doors are installed", {"formats/open.h", "formats/create.h"} <= names, names)
+    checks.that("the front doors are installed", {"formats/front/open.h", "formats/front/create.h"} <= names, names)
     checks.that("no internal header is installed", not [name for name in names if "internal/" in name], names)
     for path in headers:
         with open(path, encoding="utf-8") as file:

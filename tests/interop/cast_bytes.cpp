@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "formats/base/cast.h"
-#include "formats/base/dtype.h"
+#include "formats/bytes/base/cast.h"
+#include "formats/bytes/base/dtype.h"
 
 int main(int argc, char** argv) {
   namespace formats = fsdp::formats;

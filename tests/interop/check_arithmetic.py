@@ -5,7 +5,7 @@
     check_arithmetic.py --tool PATH
 
 Elements are random bits: every kind of number, NaN, infinities, numbers below the normal ones, both zeros.  NumPy does each step of
-Note [order of a sum] (formats/arithmetic/weighted_sum.h) by itself; the last cast is PyTorch's.
+Note [order of a sum] (formats/changes/arithmetic/weighted_sum.h) by itself; the last cast is PyTorch's.
 """
 import argparse
 import os

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Casts of formats/base/cast.h against torch.Tensor.to, bit by bit.
+"""Casts of formats/bytes/base/cast.h against torch.Tensor.to, bit by bit.
 
     check_casts.py CAST_BYTES
 

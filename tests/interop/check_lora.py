@@ -5,7 +5,7 @@ torch.linalg.svd, and what it writes with what peft loads.
 
     check_lora.py --tool PATH [--peft]
 
-NumPy does each step of Note [order of a low-rank update] (formats/arithmetic/low_rank.h).  --peft needs a Python with peft.
+NumPy does each step of Note [order of a low-rank update] (formats/changes/arithmetic/low_rank.h).  --peft needs a Python with peft.
 """
 import argparse
 import json

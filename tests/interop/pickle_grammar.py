@@ -6,7 +6,7 @@ it.  Every attack, when it is run, creates the file `canary`.
 """
 import struct
 
-# Names of the exact list (formats/names/plain_names.cpp) as plain types and constants.
+# Names of the exact list (formats/containers/names/plain_names.cpp) as plain types and constants.
 TYPES = [("builtins", n) for n in ("list", "dict", "tuple", "int", "float", "bool", "str")] + [
     ("torch", n) for n in ("float32", "bfloat16", "int64", "bool", "Tensor", "per_tensor_affine")] + [("collections", "OrderedDict")]
 # Names from which getattr takes write_text and similar methods.

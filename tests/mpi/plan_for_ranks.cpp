@@ -25,9 +25,9 @@
 #include <string>
 #include <vector>
 
-#include "formats/model/copy.h"
-#include "formats/model/division.h"
-#include "formats/model/extents.h"
+#include "formats/state/model/copy.h"
+#include "formats/state/model/division.h"
+#include "formats/state/model/extents.h"
 #include "tools/cli.h"
 
 namespace {

@@ -12,9 +12,9 @@
 #include <ATen/Version.h>
 #include <c10/util/Exception.h>
 
-#include "formats/base/byte_source.h"
-#include "formats/base/json.h"
-#include "formats/safetensors/file.h"
+#include "formats/bytes/base/byte_source.h"
+#include "formats/bytes/base/json.h"
+#include "formats/families/safetensors/file.h"
 
 namespace fsdp::test {
 namespace {

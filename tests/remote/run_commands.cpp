@@ -8,7 +8,7 @@
 #include <sstream>
 #include <string>
 
-#include "formats/remote/remote_stores.h"
+#include "formats/bytes/remote/remote_stores.h"
 #include "tests/support/command_list.h"
 #include "tools/cli.h"
 #include "tools/process.h"

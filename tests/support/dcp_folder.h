@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-#include "formats/open.h"
+#include "formats/front/open.h"
 #include "tests/support/metadata_builder.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/torch_zip_builder.h"

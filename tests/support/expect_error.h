@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "formats/base/error.h"
+#include "formats/bytes/base/error.h"
 
 namespace fsdp::test {
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "formats/checkpoint/checkpoint.h"
-#include "formats/model/finding.h"
+#include "formats/state/checkpoint/checkpoint.h"
+#include "formats/state/model/finding.h"
 
 namespace fsdp::test {
 

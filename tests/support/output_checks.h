@@ -15,9 +15,9 @@
 
 #include <gtest/gtest.h>
 
-#include "formats/base/crc32.h"
-#include "formats/files/file.h"
-#include "formats/files/seal.h"
+#include "formats/bytes/base/crc32.h"
+#include "formats/bytes/files/file.h"
+#include "formats/bytes/files/seal.h"
 #include "tests/support/golden.h"
 
 namespace fsdp::test {

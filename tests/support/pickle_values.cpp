@@ -9,11 +9,11 @@
 #include <utility>
 #include <vector>
 
-#include "formats/base/byte_source.h"
-#include "formats/base/error.h"
-#include "formats/base/text.h"
-#include "formats/pickle/back_reference.h"
-#include "formats/pickle/text.h"
+#include "formats/bytes/base/byte_source.h"
+#include "formats/bytes/base/error.h"
+#include "formats/bytes/base/text.h"
+#include "formats/containers/pickle/back_reference.h"
+#include "formats/containers/pickle/text.h"
 
 namespace fsdp::test {
 namespace {

@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
-#include "formats/pickle/machine.h"
-#include "formats/pickle/value.h"
+#include "formats/containers/pickle/machine.h"
+#include "formats/containers/pickle/value.h"
 
 namespace fsdp::test {
 

@@ -12,7 +12,7 @@
 #include <thread>
 #include <utility>
 
-#include "formats/base/text.h"
+#include "formats/bytes/base/text.h"
 
 namespace fsdp::test {
 namespace {

@@ -16,8 +16,8 @@
 #include <string>
 #include <vector>
 
-#include "formats/base/error.h"
-#include "formats/store/store.h"
+#include "formats/bytes/base/error.h"
+#include "formats/bytes/store/store.h"
 
 namespace fsdp::test {
 

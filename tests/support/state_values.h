@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "formats/content/tensor_value.h"
-#include "formats/pickle/value.h"
+#include "formats/containers/pickle/value.h"
+#include "formats/state/content/tensor_value.h"
 
 namespace fsdp::test {
 

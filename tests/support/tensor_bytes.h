@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "formats/checkpoint/checkpoint.h"
+#include "formats/state/checkpoint/checkpoint.h"
 
 namespace fsdp::test {
 

@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "formats/base/team.h"
+#include "formats/bytes/base/team.h"
 
 namespace fsdp::test {
 

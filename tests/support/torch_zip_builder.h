@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "formats/base/crc32.h"
-#include "formats/zip/writer.h"
+#include "formats/bytes/base/crc32.h"
+#include "formats/containers/zip/writer.h"
 #include "tests/support/metadata_builder.h"
 
 namespace fsdp::test {

@@ -6,9 +6,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "formats/base/error.h"
-#include "formats/content/content.h"
-#include "formats/open.h"
+#include "formats/bytes/base/error.h"
+#include "formats/front/open.h"
+#include "formats/state/content/content.h"
 #include "tests/tools/run_cli.h"
 #include "tests/tools/tiny_model.h"
 #include "tools/export_check.h"

@@ -4,9 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "formats/base/json.h"
-#include "formats/open.h"
-#include "formats/outputs/atomic_file.h"
+#include "formats/bytes/base/json.h"
+#include "formats/bytes/outputs/atomic_file.h"
+#include "formats/front/open.h"
 #include "tests/tools/run_cli.h"
 
 namespace fsdp::cli {

@@ -4,8 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "formats/base/json.h"
-#include "formats/base/text.h"
+#include "formats/bytes/base/json.h"
+#include "formats/bytes/base/text.h"
 #include "tests/tools/run_cli.h"
 
 namespace fsdp::cli {

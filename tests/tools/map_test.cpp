@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "formats/base/json.h"
+#include "formats/bytes/base/json.h"
 #include "tests/tools/run_cli.h"
 
 namespace fsdp::cli {

@@ -8,8 +8,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "formats/megatron/form.h"
-#include "formats/open.h"
+#include "formats/changes/megatron/form.h"
+#include "formats/front/open.h"
 #include "tests/support/golden.h"
 #include "tests/tools/run_cli.h"
 

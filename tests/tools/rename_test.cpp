@@ -6,8 +6,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "formats/base/json.h"
-#include "formats/open.h"
+#include "formats/bytes/base/json.h"
+#include "formats/front/open.h"
 #include "tests/tools/run_cli.h"
 
 namespace fsdp::cli {

@@ -7,9 +7,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "formats/base/json.h"
-#include "formats/base/sha256.h"
-#include "formats/outputs/file_link.h"
+#include "formats/bytes/base/json.h"
+#include "formats/bytes/base/sha256.h"
+#include "formats/bytes/outputs/file_link.h"
 #include "tests/tools/run_cli.h"
 
 namespace fsdp::cli {

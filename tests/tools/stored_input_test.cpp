@@ -12,7 +12,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "formats/open.h"
+#include "formats/front/open.h"
 #include "tests/support/sim_store.h"
 #include "tests/support/thread_team.h"
 #include "tests/tools/run_cli.h"

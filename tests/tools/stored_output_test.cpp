@@ -10,7 +10,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "formats/base/interrupt.h"
+#include "formats/bytes/base/interrupt.h"
 #include "tests/support/sim_store.h"
 #include "tests/tools/run_cli.h"
 

@@ -2,8 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "formats/base/json.h"
-#include "formats/zip/reader.h"
+#include "formats/bytes/base/json.h"
+#include "formats/containers/zip/reader.h"
 #include "tests/tools/run_cli.h"
 #include "tests/tools/tiny_model.h"
 

@@ -4,10 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "formats/base/json.h"
-#include "formats/base/text.h"
-#include "formats/content/placed_leaves.h"
-#include "formats/open.h"
+#include "formats/bytes/base/json.h"
+#include "formats/bytes/base/text.h"
+#include "formats/front/open.h"
+#include "formats/state/content/placed_leaves.h"
 #include "tests/support/no_threads.h"
 #include "tests/tools/run_cli.h"
 #include "tools/placed.h"

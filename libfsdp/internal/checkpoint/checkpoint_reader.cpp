@@ -8,11 +8,11 @@
 #include <ATen/ATen.h>
 #include <c10/util/Exception.h>
 
-#include "formats/base/error.h"
-#include "formats/base/url.h"
-#include "formats/content/content.h"
-#include "formats/open.h"
-#include "formats/remote/remote_stores.h"
+#include "formats/bytes/base/error.h"
+#include "formats/bytes/base/url.h"
+#include "formats/bytes/remote/remote_stores.h"
+#include "formats/front/open.h"
+#include "formats/state/content/content.h"
 #include "libfsdp/agree.h"
 #include "libfsdp/internal/comm/collectives.h"
 #include "libfsdp/internal/comm/errors.h"

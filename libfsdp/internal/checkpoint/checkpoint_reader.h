@@ -14,11 +14,11 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "formats/checkpoint/checkpoint.h"
-#include "formats/checkpoint/source_pieces.h"
-#include "formats/model/box.h"
-#include "formats/model/memory_reader.h"
-#include "formats/pickle/value.h"
+#include "formats/containers/pickle/value.h"
+#include "formats/state/checkpoint/checkpoint.h"
+#include "formats/state/checkpoint/source_pieces.h"
+#include "formats/state/model/box.h"
+#include "formats/state/model/memory_reader.h"
 #include "libfsdp/internal/checkpoint/tensor_bridge.h"
 #include "libfsdp/process_group.h"
 #include "libfsdp/state_value.h"
@@ -34,7 +34,7 @@ class CheckpointReader {
   CheckpointReader& operator=(const CheckpointReader&) = delete;
 
   const formats::Checkpoint& checkpoint() const noexcept { return *checkpoint_; }
-  // Returns the nested state dict, see content_of in formats/content/content.h.
+  // Returns the nested state dict, see content_of in formats/state/content/content.h.
   const formats::Value& content() const noexcept { return content_; }
 
   // Returns the dtype and shape of tensor `number` of the index.

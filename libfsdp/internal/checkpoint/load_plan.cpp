@@ -9,12 +9,12 @@
 
 #include <c10/util/Exception.h>
 
-#include "formats/base/cast.h"
-#include "formats/base/text.h"
-#include "formats/content/content.h"
-#include "formats/content/object_fields.h"
-#include "formats/content/state_tree.h"
-#include "formats/model/shard_spec.h"
+#include "formats/bytes/base/cast.h"
+#include "formats/bytes/base/text.h"
+#include "formats/state/content/content.h"
+#include "formats/state/content/object_fields.h"
+#include "formats/state/content/state_tree.h"
+#include "formats/state/model/shard_spec.h"
 #include "libfsdp/internal/comm/errors.h"
 
 namespace fsdp::internal {

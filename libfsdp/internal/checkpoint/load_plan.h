@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "formats/model/index.h"
-#include "formats/pickle/value.h"
+#include "formats/containers/pickle/value.h"
+#include "formats/state/model/index.h"
 #include "libfsdp/checkpoint.h"
 #include "libfsdp/internal/checkpoint/checkpoint_reader.h"
 #include "libfsdp/state_value.h"

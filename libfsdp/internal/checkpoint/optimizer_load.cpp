@@ -11,12 +11,12 @@
 #include <ATen/ATen.h>
 #include <c10/util/Exception.h>
 
-#include "formats/base/cast.h"
-#include "formats/content/content.h"
-#include "formats/content/tensor_value.h"
-#include "formats/content/value_compare.h"
-#include "formats/rewrite/optimizer_state.h"
-#include "formats/rewrite/parameter_order.h"
+#include "formats/bytes/base/cast.h"
+#include "formats/state/content/content.h"
+#include "formats/state/content/tensor_value.h"
+#include "formats/state/content/value_compare.h"
+#include "formats/state/rewrite/optimizer_state.h"
+#include "formats/state/rewrite/parameter_order.h"
 #include "libfsdp/fully_sharded.h"
 #include "libfsdp/internal/checkpoint/training_parts.h"
 #include "libfsdp/internal/comm/errors.h"

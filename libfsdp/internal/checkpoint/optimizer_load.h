@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "formats/pickle/value.h"
+#include "formats/containers/pickle/value.h"
 #include "libfsdp/internal/checkpoint/checkpoint_reader.h"
 #include "libfsdp/internal/checkpoint/load_plan.h"
 #include "libfsdp/state_value.h"

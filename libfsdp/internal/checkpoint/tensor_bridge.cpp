@@ -11,8 +11,8 @@
 #include <c10/core/ScalarType.h>
 #include <c10/util/Exception.h>
 
-#include "formats/content/object_fields.h"
-#include "formats/dcp/rank_writer.h"
+#include "formats/families/dcp/rank_writer.h"
+#include "formats/state/content/object_fields.h"
 #include "libfsdp/internal/comm/errors.h"
 
 namespace fsdp::internal {

@@ -11,9 +11,9 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "formats/base/dtype.h"
-#include "formats/content/tensor_value.h"
-#include "formats/pickle/value.h"
+#include "formats/bytes/base/dtype.h"
+#include "formats/containers/pickle/value.h"
+#include "formats/state/content/tensor_value.h"
 #include "libfsdp/state_value.h"
 
 namespace fsdp::internal {

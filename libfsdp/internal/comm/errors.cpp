@@ -3,7 +3,7 @@
 
 #include <new>
 
-#include "formats/base/error.h"
+#include "formats/bytes/base/error.h"
 
 namespace fsdp::internal {
 

@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "formats/files/local_file.h"
+#include "formats/bytes/files/local_file.h"
 
 namespace fsdp::internal {
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string>
 
-#include "formats/files/local_file.h"
+#include "formats/bytes/files/local_file.h"
 
 namespace fsdp::internal {
 

@@ -16,7 +16,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "formats/files/local_file.h"
+#include "formats/bytes/files/local_file.h"
 #include "libfsdp/internal/comm/blocks.h"
 
 namespace fsdp::internal {

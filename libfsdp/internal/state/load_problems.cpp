@@ -4,7 +4,7 @@
 #include <c10/util/ArrayRef.h>
 #include <c10/util/Exception.h>
 
-#include "formats/base/text.h"
+#include "formats/bytes/base/text.h"
 #include "libfsdp/internal/comm/errors.h"
 #include "libfsdp/internal/units/gather_rows.h"
 

@@ -6,7 +6,7 @@
 
 #include <torch/optim/optimizer.h>
 
-#include "formats/base/text.h"
+#include "formats/bytes/base/text.h"
 #include "libfsdp/fully_sharded.h"
 #include "libfsdp/internal/state/load_problems.h"
 

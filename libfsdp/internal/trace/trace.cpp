@@ -12,7 +12,7 @@
 
 #include <c10/util/Exception.h>
 
-#include "formats/base/json.h"
+#include "formats/bytes/base/json.h"
 #include "libfsdp/internal/comm/errors.h"
 
 namespace fsdp::internal {

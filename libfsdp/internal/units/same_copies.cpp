@@ -8,8 +8,8 @@
 
 #include <ATen/ATen.h>
 
-#include "formats/base/crc32.h"
-#include "formats/base/text.h"
+#include "formats/bytes/base/crc32.h"
+#include "formats/bytes/base/text.h"
 #include "libfsdp/agree.h"
 #include "libfsdp/internal/units/gather_rows.h"
 #include "libfsdp/internal/units/own_work.h"

@@ -8,7 +8,7 @@
 #include <ATen/Functions.h>
 #include <c10/util/Exception.h>
 
-#include "formats/base/crc32.h"
+#include "formats/bytes/base/crc32.h"
 #include "libfsdp/internal/comm/errors.h"
 #include "libfsdp/internal/units/gather_rows.h"
 #include "libfsdp/internal/units/own_work.h"

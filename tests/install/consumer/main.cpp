@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Prints each tensor of a checkpoint: key, dtype, bytes.
-#include <formats/base/error.h>
-#include <formats/open.h>
+#include <formats/bytes/base/error.h>
+#include <formats/front/open.h>
 
 #include <iostream>
 

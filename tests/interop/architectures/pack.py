@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Packs what make.py found out into the data that fsdp-ckpt is built with (formats/hf/architecture_data.cpp).
+"""Packs what make.py found out into the data that fsdp-ckpt is built with (formats/families/hf/architecture_data.cpp).
 
-    python pack.py FOUND.jsonl SETTLED.jsonl formats/hf/architectures.bin
+    python pack.py FOUND.jsonl SETTLED.jsonl formats/families/hf/architectures.bin
 
 Entries are those of settle.py; those of make.py for what is not there. Model types that FOUND.jsonl lacks stay as they are in the data, if these are of
 the same transformers.
 
 Each line is a model type:
-    type, main (the usual class), sub (types of the configurations inside), defaults and alias (see formats/hf/config_values.h)
+    type, main (the usual class), sub (types of the configurations inside), defaults and alias (see formats/families/hf/config_values.h)
     tails:    [conditions, ranges, sizes, 1 if it may be missing, its group, 0 for none], for several entries each
     entries:  [name, number of the tail]; a name that begins with ~ has the front of the class
     classes:  front, file and module (differences of entries' numbers), renames (of files to modules, numbers as {}; none if tensors

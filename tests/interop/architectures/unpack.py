@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Turns the data of fsdp-ckpt back into what make.py wrote, for settle.py to hold against more configurations.
 
-    python unpack.py formats/hf/architectures.bin FOUND.jsonl [TYPE...]
+    python unpack.py formats/families/hf/architectures.bin FOUND.jsonl [TYPE...]
 """
 import json
 import sys

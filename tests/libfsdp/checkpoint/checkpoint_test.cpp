@@ -19,8 +19,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include "formats/files/seal.h"
-#include "formats/outputs/file_link.h"
+#include "formats/bytes/files/seal.h"
+#include "formats/bytes/outputs/file_link.h"
 #include "tests/libfsdp/error_of.h"
 #include "tests/support/dcp_folder.h"
 #include "tests/support/spawn_ranks.h"

@@ -12,7 +12,7 @@
 
 #include <gmock/gmock.h>
 
-#include "formats/base/json.h"
+#include "formats/bytes/base/json.h"
 #include "tests/libfsdp/sim/scene.h"
 
 namespace fsdp::test {

@@ -24,7 +24,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "formats/files/file.h"
+#include "formats/bytes/files/file.h"
 
 namespace fsdp::internal {
 namespace {

@@ -15,7 +15,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include "formats/base/json.h"
+#include "formats/bytes/base/json.h"
 #include "tests/support/temp_dir.h"
 
 namespace fsdp {

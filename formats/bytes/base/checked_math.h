@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// Arithmetic on sizes that come from a file: overflow is an error, never a wrap.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "formats/bytes/base/error.h"
+
+namespace fsdp::formats {
+
+// a + b.  Throws: kOverflow naming `what`.
+inline std::uint64_t checked_add(std::uint64_t a, std::uint64_t b, std::string_view what) {
+  std::uint64_t result = 0;
+  if (__builtin_add_overflow(a, b, &result)) {
+    throw Error(ErrorCode::kOverflow,
+                std::string(what) + " overflows: " + std::to_string(a) + " + " + std::to_string(b));
+  }
+  return result;
+}
+
+// a * b.  Throws: kOverflow naming `what`.
+inline std::uint64_t checked_mul(std::uint64_t a, std::uint64_t b, std::string_view what) {
+  std::uint64_t result = 0;
+  if (__builtin_mul_overflow(a, b, &result)) {
+    throw Error(ErrorCode::kOverflow,
+                std::string(what) + " overflows: " + std::to_string(a) + " * " + std::to_string(b));
+  }
+  return result;
+}
+
+// The number of elements of a shape; 1 for rank 0.  A zero dimension makes it 0, whatever the
+// others are. Requires: no dimension is negative.  Throws: kOverflow if it exceeds 2^63 - 1.
+inline std::uint64_t checked_numel(std::span<const std::int64_t> shape, std::string_view what) {
+  for (const std::int64_t size : shape) {
+    if (size == 0) return 0;
+  }
+  std::uint64_t numel = 1;
+  for (const std::int64_t size : shape) {
+    numel = checked_mul(numel, static_cast<std::uint64_t>(size), what);
+    if (numel > static_cast<std::uint64_t>(INT64_MAX)) {
+      throw Error(ErrorCode::kOverflow, std::string(what) + " has more than 2^63 - 1 elements");
+    }
+  }
+  return numel;
+}
+
+}  // namespace fsdp::formats

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/bytes/files/file.h"
+
+#include <fcntl.h>
+
+#include <optional>
+
+#include "formats/bytes/base/error.h"
+#include "formats/bytes/base/text.h"
+#include "formats/bytes/files/local_file.h"
+#include "formats/bytes/store/place.h"
+#include "formats/bytes/store/snapshot.h"
+#include "formats/bytes/store/stored_folder.h"
+
+namespace fsdp::formats {
+
+std::shared_ptr<const File> file_at(const std::filesystem::path& path) {
+  if (in_store(path)) {
+    const std::string url = url_of(path);
+    const std::optional<StoredFile> file = find_stored(url);
+    if (!file) throw Error(ErrorCode::kNotFound, escape(url) + ": no such file");
+    return source_of(url, *file);
+  }
+  const std::string name = escape(path.native());
+  FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  if (fd.get() < 0) throw_errno(name);
+  return std::make_shared<LocalFile>(std::move(fd), name);
+}
+
+std::shared_ptr<const Folder> folder_at(const std::filesystem::path& path) {
+  if (in_store(path)) return std::make_shared<StoredFolder>(url_of(path));
+  return std::make_shared<LocalFolder>(path);
+}
+
+}  // namespace fsdp::formats

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/bytes/http/http.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <exception>
+#include <mutex>
+#include <new>
+
+#include "formats/bytes/base/interrupt.h"
+#include "formats/bytes/base/text.h"
+#include "formats/bytes/http/curl_handles.h"
+#include "formats/bytes/http/curl_library.h"
+#include "formats/bytes/http/no_pipe_signal.h"
+
+namespace fsdp::formats {
+namespace {
+
+constexpr std::size_t kMaxRefusal = std::size_t{64} << 10U;
+// What stays in a processor's cache until it is copied, for some connections.
+constexpr long kBufferBytes = 128L << 10U;
+constexpr int kPollMs = 100;  // an interrupt is noticed within it
+constexpr long kConnectMs = 10'000;
+// Fewer bytes a second are as good as none.
+constexpr long kSlowestBytes = 1024;
+constexpr std::size_t kMaxIdle = 128;
+
+// How often a request is tried that failed so.
+unsigned tries_after(int code) {
+  switch (code) {
+    // Trying again would change nothing.
+    case curl::kUrlMalformed:
+    case curl::kSslCertProblem:
+    case curl::kPeerFailedVerification:
+    case curl::kSslCaCertBadFile:
+      return 1;
+    // Most often a typing error, or a server that is not there; now and then a moment's.
+    case curl::kCouldntResolveHost:
+    case curl::kCouldntResolveProxy:
+      return 3;
+    case curl::kCouldntConnect:
+    // What answers is no server of HTTP, or its answer is garbled.
+    case curl::kUnsupportedProtocol:
+      return 5;
+    default:
+      return 1000;
+  }
+}
+
+const char* environment_path(std::initializer_list<const char*> names) {
+  for (const char* name : names) {
+    const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nobody sets any
+    if (value != nullptr && *value != '\0') return value;
+  }
+  return nullptr;
+}
+
+// What the callbacks of one request know.
+struct Transfer {
+  HttpSink* sink = nullptr;
+  std::size_t max_text = 0;
+  HttpAnswer answer;
+  bool begun = false;
+  bool enough = false;
+  std::exception_ptr thrown;
+
+  bool take(std::span<const std::byte> bytes) {
+    if (answer.succeeded() && sink != nullptr) {
+      if (!begun) sink->begin(answer.head);
+      begun = true;
+      enough = !sink->take(bytes);
+      return !enough;
+    }
+    const std::size_t most = answer.succeeded() ? max_text : kMaxRefusal;
+    if (answer.succeeded() && bytes.size() > most - answer.text.size()) {
+      throw TransferError(cat("an answer of more than ", human_bytes(most)), 1);
+    }
+    answer.text.append(reinterpret_cast<const char*>(bytes.data()),
+                       std::min(bytes.size(), most - answer.text.size()));
+    return true;
+  }
+};
+
+extern "C" std::size_t fsdp_take_head_line(char* data, std::size_t size, std::size_t count,
+                                           void* transfer) {
+  auto& to = *static_cast<Transfer*>(transfer);
+  try {
+    add_head_line(to.answer.head, {data, size * count});
+  } catch (...) {
+    to.thrown = std::current_exception();
+    return 0;
+  }
+  return size * count;
+}
+
+extern "C" std::size_t fsdp_take_body(char* data, std::size_t size, std::size_t count,
+                                      void* transfer) {
+  auto& to = *static_cast<Transfer*>(transfer);
+  try {
+    if (!to.take(std::as_bytes(std::span(data, size * count)))) return 0;
+  } catch (...) {
+    to.thrown = std::current_exception();
+    return 0;
+  }
+  return size * count;
+}
+
+using Locks = std::array<std::mutex, curl::kLockDataCount>;
+
+extern "C" void fsdp_lock_share(void*, int data, int, void* locks) {
+  static_cast<Locks*>(locks)->at(static_cast<std::size_t>(data)).lock();
+}
+
+extern "C" void fsdp_unlock_share(void*, int data, void* locks) {
+  static_cast<Locks*>(locks)->at(static_cast<std::size_t>(data)).unlock();
+}
+
+}  // namespace
+
+struct HttpClient::State {
+  const curl::Library& curl = curl::library();
+  Locks locks;
+  curl::Share* share = nullptr;
+  const char* authorities = environment_path({"AWS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE"});
+  const char* authority_folder = environment_path({"SSL_CERT_DIR"});
+  std::mutex mutex;
+  std::vector<std::unique_ptr<Connection>> idle;
+
+  State() : share(curl.share_init()) {
+    if (share == nullptr) throw std::bad_alloc();
+    curl.share_setopt(share, curl::kLockFunction, &fsdp_lock_share);
+    curl.share_setopt(share, curl::kUnlockFunction, &fsdp_unlock_share);
+    curl.share_setopt(share, curl::kUserData, &locks);
+    curl.share_setopt(share, curl::kShareData, curl::kLockDataDns);
+    curl.share_setopt(share, curl::kShareData, curl::kLockDataSslSession);
+  }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+  ~State() {
+    idle.clear();
+    curl.share_cleanup(share);
+  }
+
+  // The one used last, whose connection is the likeliest to be open still.
+  std::unique_ptr<Connection> borrow() {
+    {
+      const std::scoped_lock lock(mutex);
+      if (!idle.empty()) {
+        auto connection = std::move(idle.back());
+        idle.pop_back();
+        return connection;
+      }
+    }
+    return std::make_unique<Connection>(curl);
+  }
+
+  void give_back(std::unique_ptr<Connection> connection) {
+    const std::scoped_lock lock(mutex);
+    if (idle.size() < kMaxIdle) idle.push_back(std::move(connection));
+  }
+
+  void describe(curl::Easy* easy, const HttpRequest& request, const FieldList& fields,
+                Transfer& transfer, std::array<char, curl::kErrorBufferBytes>& words) const;
+  int perform(const Connection& connection, const HttpRequest& request) const;
+};
+
+void HttpClient::State::describe(curl::Easy* easy, const HttpRequest& request,
+                                 const FieldList& fields, Transfer& transfer,
+                                 std::array<char, curl::kErrorBufferBytes>& words) const {
+  const auto set = [&](curl::Option option, auto value) {
+    const int code = curl.easy_setopt(easy, option, value);
+    if (code == curl::kOutOfMemory) throw std::bad_alloc();
+    if (code != curl::kOk) {
+      throw TransferError(cat("libcurl refuses its option ", static_cast<int>(option), ": ",
+                              curl.easy_strerror(code)),
+                          1);
+    }
+  };
+  curl.easy_reset(easy);
+  set(curl::kErrorBuffer, words.data());
+  set(curl::kShare, share);
+  set(curl::kUrl, request.url.c_str());
+  set(curl::kPathAsIs, 1L);  // a/../b is a name like any other
+  set(curl::kProtocols, curl::kProtocolsHttp);
+  set(curl::kHttpVersion,
+      curl::kHttpVersion11);  // a connection a request carries more than one for all
+  set(curl::kNoSignal, 1L);
+  set(curl::kTcpKeepAlive, 1L);
+  // Some versions refuse it for a handle that was used; it matters for speed alone.
+  (void)curl.easy_setopt(easy, curl::kBufferSize, kBufferBytes);
+  set(curl::kUserAgent, "fsdp-ckpt");
+  set(curl::kSslVerifyPeer, 1L);
+  set(curl::kSslVerifyHost, 2L);
+  if (authorities != nullptr) set(curl::kCaInfo, authorities);
+  if (authority_folder != nullptr) set(curl::kCaPath, authority_folder);
+  if (request.past_proxies) set(curl::kNoProxy, "*");
+  if (request.once) set(curl::kFreshConnect, 1L);
+  set(curl::kConnectTimeoutMs, request.timeout.count() > 0
+                                   ? std::min<long>(kConnectMs, request.timeout.count())
+                                   : kConnectMs);
+  set(curl::kTimeoutMs, static_cast<long>(request.timeout.count()));
+  set(curl::kLowSpeedLimit, kSlowestBytes);
+  set(curl::kLowSpeedTime, static_cast<long>(request.stall.count()));
+  set(curl::kHeaderFunction, &fsdp_take_head_line);
+  set(curl::kHeaderData, &transfer);
+  set(curl::kWriteFunction, &fsdp_take_body);
+  set(curl::kWriteData, &transfer);
+  if (request.method == "HEAD") {
+    set(curl::kNoBody, 1L);
+  } else if (request.method == "PUT" || request.method == "POST") {
+    set(curl::kPost, 1L);
+    set(curl::kPostFields,
+        request.body.empty() ? "" : reinterpret_cast<const char*>(request.body.data()));
+    set(curl::kPostFieldSizeLarge, static_cast<long long>(request.body.size()));
+  } else {
+    set(curl::kHttpGet, 1L);
+  }
+  if (request.method != "GET" && request.method != "HEAD") {
+    set(curl::kCustomRequest, request.method.c_str());
+  }
+  set(curl::kHttpHeader, fields.get());
+}
+
+int HttpClient::State::perform(const Connection& connection, const HttpRequest& request) const {
+  const NoPipeSignal no_pipe_signal;
+  if (curl.multi_add_handle(connection.multi, connection.easy) != curl::kOk) throw std::bad_alloc();
+  struct Remove {
+    const Connection& connection;
+    ~Remove() { connection.curl->multi_remove_handle(connection.multi, connection.easy); }
+  } const remove{connection};
+  for (;;) {
+    int running = 0;
+    if (curl.multi_perform(connection.multi, &running) != curl::kOk) throw std::bad_alloc();
+    int left = 0;
+    while (const curl::Message* message = curl.multi_info_read(connection.multi, &left)) {
+      if (message->kind == curl::kMessageDone) return message->data.result;
+    }
+    if (!request.though_interrupted) throw_if_interrupted();
+    curl.multi_poll(connection.multi, nullptr, 0, kPollMs, nullptr);
+  }
+}
+
+HttpClient::HttpClient() : state_(std::make_unique<State>()) {}
+
+HttpClient::~HttpClient() = default;
+
+HttpAnswer HttpClient::send(const HttpRequest& request, HttpSink* sink, std::size_t max_text) {
+  if (!request.though_interrupted) throw_if_interrupted();
+  Transfer transfer;
+  transfer.sink = sink;
+  transfer.max_text = max_text;
+  std::array<char, curl::kErrorBufferBytes> words{};
+  const FieldList fields(state_->curl, request);
+  auto connection = state_->borrow();
+  state_->describe(connection->easy, request, fields, transfer, words);
+  const int code = state_->perform(*connection, request);
+  // What it points to goes now.
+  state_->curl.easy_reset(connection->easy);
+  if (code == curl::kOk) state_->give_back(std::move(connection));
+  if (transfer.thrown) std::rethrow_exception(transfer.thrown);
+  // Its word for the one is that for the other.
+  if (code == curl::kOutOfMemory) {
+    throw TransferError("a line of the answer's head is too long, or libcurl is out of memory", 3);
+  }
+  // A refusal that came while the body still went says more than that the connection then broke.
+  if (code != curl::kOk && !transfer.enough && transfer.answer.head.status < 400) {
+    const std::string_view said =
+        words[0] == '\0' ? state_->curl.easy_strerror(code) : words.data();
+    throw TransferError(escape(said), tries_after(code));
+  }
+  if (transfer.answer.head.status == 0) throw TransferError("an answer without a status", 1000);
+  if (sink != nullptr && transfer.answer.succeeded()) {
+    if (!transfer.begun) sink->begin(transfer.answer.head);
+    sink->end();
+  }
+  return std::move(transfer.answer);
+}
+
+}  // namespace fsdp::formats

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// The journals of a run that writes an output: what is safe on the disk, so that a later run goes
+// on there.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "formats/bytes/base/team.h"
+#include "formats/bytes/files/local_file.h"
+#include "formats/bytes/journal/journal_entry.h"
+#include "formats/bytes/outputs/file.h"
+#include "formats/bytes/outputs/options.h"
+
+namespace fsdp::formats {
+
+// Note [journals]
+// Beside the temporary ".NAME.fsdp-tmp" of an output lies the folder ".NAME.fsdp-journal":
+//   plan    what the output is made of (PlanIdentity), and which file or folder is the temporary
+//   rank-N  what process N of a team, or the only one, has written: a record after each extent
+//
+// The bytes of an extent are synced before its record is appended, and the record is synced before
+// the next extent begins.  So a record says what is on the disk, whenever the process or its
+// machine ends, and at most the extent being written is done again.  Checksums of what is kept come
+// from the records: to read it back would cost half as much as to write it again, and would find
+// only what a disk that keeps its promises does not do.
+//
+// A run goes on with what an earlier one left only if its own plan is the same: program, arguments,
+// source with its sizes and times, and the files of the output.  Times are compared for equality
+// with what the file system said before, never with a clock.
+
+// What decides about the bytes of an output: pairs of a name and what it is, for messages.
+class PlanIdentity {
+ public:
+  void add(const std::string& what, const std::string& is) { parts_.emplace_back(what, is); }
+  // Called when a journal needs it.
+  void add_later(std::function<void(PlanIdentity&)> add) { later_.push_back(std::move(add)); }
+  const std::vector<std::pair<std::string, std::string>>& parts();
+
+ private:
+  std::vector<std::pair<std::string, std::string>> parts_;
+  std::vector<std::function<void(PlanIdentity&)>> later_;
+};
+
+class RunJournal : public Resumption {
+ public:
+  struct Options {
+    bool asked = false;  // go on with what an earlier run left, and leave what this one does
+    std::uint64_t extent_bytes = 512U << 20U;
+    Team* team = nullptr;
+  };
+  RunJournal(std::shared_ptr<PlanIdentity> identity, const Options& options)
+      : identity_(std::move(identity)), options_(options) {}
+
+  // Returns whether this run was asked to go on with an earlier one.
+  bool asked() const { return options_.asked; }
+  // What an earlier run left, the same for every member of a team.
+  const std::vector<JournalEntry>& found() const { return found_; }
+  // Returns the error of one who cannot make use of what was found.
+  Error damaged(const std::string& what) const;
+  // Returns the number of bytes that may be written before the next record, at least 1, into as
+  // many files at once.
+  std::uint64_t room(std::size_t files) const;
+  // Enters what was written to these files, with what comes next if it is less than half an extent.
+  // Lifetime: the files live as long as the output. Throws: kIo, kNoSpace.
+  void add(JournalEntry entry, const std::set<OutputFile*>& files);
+
+  // See Resumption.
+  bool takes(const OutputPlace& place, int temporary) override;
+  void begin(const OutputPlace& place, int temporary) override;
+  void meet(const OutputPlace& place) override;
+  const std::set<std::string>& kept_files() const override { return files_; }
+  bool keeps() const noexcept override;
+  void end() noexcept override;
+
+ private:
+  std::string plan_text(int temporary);
+  bool read_plan(int temporary);
+  void read_entries();
+  FileDescriptor open_journal(const std::string& name, int flags) const;
+  std::string shown(const std::string& name) const;
+
+  std::shared_ptr<PlanIdentity> identity_;
+  Options options_;
+  std::string output_;     // for messages
+  int parent_ = -1;        // the folder of the output, open as long as the output is written
+  std::string name_;       // of the folder of journals
+  FileDescriptor folder_;  // of journals
+  FileDescriptor own_;
+  std::vector<JournalEntry> found_;
+  std::set<std::string> files_;
+  std::vector<JournalEntry> pending_;
+  std::set<OutputFile*> pending_files_;
+  std::uint64_t pending_bytes_ = 0;
+};
+
+}  // namespace fsdp::formats

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/bytes/outputs/atomic_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <mutex>
+#include <new>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <climits>
+
+#include "formats/bytes/base/error.h"
+#include "formats/bytes/base/text.h"
+#include "formats/bytes/base/url.h"
+#include "formats/bytes/files/seal.h"
+#include "formats/bytes/outputs/commit.h"
+#include "formats/bytes/outputs/joined.h"
+#include "formats/bytes/outputs/new_folders.h"
+#include "formats/bytes/outputs/place.h"
+#include "formats/bytes/outputs/stored.h"
+
+namespace fsdp::formats {
+namespace {
+
+class LocalAtomicFile : public AtomicFile, private Unfinished {
+ public:
+  LocalAtomicFile(const std::filesystem::path& path, const OutputOptions& chosen)
+      : destination_(path),
+        options_(chosen),
+        folders_(chosen.make_folders ? NewFolders(path) : NewFolders()),
+        place_(path, OutputKind::kFile) {
+    note_unfinished(*this);
+    try {
+      begin();
+    } catch (...) {
+      end();
+      throw;
+    }
+  }
+  ~LocalAtomicFile() override { end(); }
+  OutputFile& file() override { return *file_; }
+  void commit() override;
+
+ private:
+  void begin();
+  void end() noexcept {
+    file_.reset();
+    forget_unfinished(*this);
+    abandon();
+  }
+  void abandon() noexcept override {
+    if (committed_) return;
+    if (lock_.get() >= 0 && place_.stands_for(place_.temporary(), lock_.get())) {
+      if (options_.resumption && options_.resumption->keeps()) return folders_.keep();
+      if (options_.resumption) options_.resumption->end();
+      ::unlinkat(place_.parent(), place_.temporary().c_str(), 0);
+    }
+    folders_.remove();
+  }
+  void place();
+  void write_seal() const;
+
+  void check_destination() const {
+    const auto info = place_.existing();
+    if (!info) return;
+    if (S_ISDIR(info->st_mode))
+      throw Error(ErrorCode::kNotRegular, place_.shown() + ": is a folder, expected a file");
+    if (S_ISLNK(info->st_mode)) {
+      throw Error(ErrorCode::kNotRegular,
+                  place_.shown() + ": is a symbolic link; name the file it leads to");
+    }
+    if (!S_ISREG(info->st_mode)) {
+      throw Error(ErrorCode::kNotRegular,
+                  place_.shown() + ": is not a regular file and cannot be replaced by one");
+    }
+    if (!options_.replace) throw already_exists(place_);
+  }
+
+  // The names of the seal and of its temporary have to fit as well: check now, not at the end.
+  void check_seal_name() const {
+    const std::size_t bytes = OutputPlace::temporary_of(sidecar_name(place_.name())).size();
+    if (!options_.seal || bytes <= NAME_MAX) return;
+    throw Error(ErrorCode::kUsage, cat(place_.shown(),
+                                       ": the name is too long for a seal beside it; its temporary "
+                                       "would have ",
+                                       bytes, " bytes, at most ", NAME_MAX));
+  }
+
+  void remove_old_seal() const {
+    const std::string name = sidecar_name(place_.name());
+    if (::unlinkat(place_.parent(), name.c_str(), 0) != 0) {
+      if (errno == ENOENT || errno == ENAMETOOLONG) return;
+      throw_errno(cat(place_.shown(), ": removing the seal of the old one, ", quote(name)));
+    }
+    // Otherwise a power cut could bring it back beside the new file.
+    if (options_.sync) place_.sync_parent();
+  }
+
+  const std::filesystem::path destination_;
+  const OutputOptions options_;
+  NewFolders folders_;
+  const OutputPlace place_;
+  // Shares the lock of the file being written, and keeps it over the file's close.
+  FileDescriptor lock_;
+  bool committed_ = false;
+  std::unique_ptr<OutputFile> file_;
+};
+
+void LocalAtomicFile::begin() {
+  check_destination();
+  check_seal_name();
+  Resumption* const resumption = options_.resumption.get();
+  lock_ = place_.claim(
+      [&](int temporary) { return resumption != nullptr && resumption->takes(place_, temporary); });
+  if (resumption != nullptr) resumption->begin(place_, lock_.get());
+  FileDescriptor fd(::fcntl(lock_.get(), F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
+  if (fd.get() < 0) throw_errno(place_.shown());
+  file_ = std::make_unique<OutputFile>(std::move(fd), place_.shown(), options_.sync, options_.seal);
+  if (options_.team == nullptr) return;
+  invite_to_file(*options_.team, lock_, place_.shown());
+  if (resumption != nullptr) resumption->meet(place_);
+}
+
+void LocalAtomicFile::commit() {
+  Team* const team = options_.team;
+  // A sum that is not known from parts is read from the file, so all of it has to be there.
+  if (team != nullptr && options_.seal) await_files(*team);
+  file_->finish(options_.sync);
+  if (team != nullptr && !options_.seal) await_files(*team);
+  place();
+  if (team != nullptr) await_commit(*team);
+}
+
+void LocalAtomicFile::place() {
+  look_before_commit(place_, options_);
+  if (!options_.replace && place_.existing()) throw appeared(place_);
+  check_destination();
+  remove_old_seal();
+  if (options_.sync) folders_.sync();
+  std::unique_lock lock(commit_mutex());  // See Note [abandoning outputs].
+  if (options_.replace) {
+    if (::renameat(place_.parent(), place_.temporary().c_str(), place_.parent(),
+                   place_.name().c_str()) != 0) {
+      throw_errno(place_.shown() + ": renaming the finished output");
+    }
+  } else if (!rename_to_free_name(place_, OutputKind::kFile)) {
+    throw appeared(place_);
+  }
+  committed_ = true;
+  folders_.keep();
+  note_committed();
+  lock.unlock();  // The seal is an output of its own.
+  if (options_.sync) sync_parent_after_rename(place_);
+  if (options_.resumption) options_.resumption->end();
+  if (options_.seal) write_seal();
+}
+
+void LocalAtomicFile::write_seal() const {
+  try {
+    const std::string text = seal_text({{place_.name(), file_->bytes(), file_->crc()}});
+    const auto seal = new_file(destination_.native() + sidecar_name(""),
+                               {.replace = true, .sync = options_.sync});
+    seal->file().write_at(0, std::as_bytes(std::span(text)));
+    seal->commit();
+  } catch (const Error& e) {
+    throw without_seal(e.code(), e.what(), place_.shown());
+  } catch (const std::bad_alloc&) {
+    throw without_seal(ErrorCode::kOutOfMemory, place_.shown() + ": out of memory", place_.shown());
+  }
+}
+
+// The file as a member of a team has it that does not lead.
+class JoinedAtomicFile : public AtomicFile {
+ public:
+  JoinedAtomicFile(const std::filesystem::path& destination, const OutputOptions& options)
+      : team_(*options.team),
+        sync_(options.sync),
+        file_(join_file(team_, destination, options.sync)) {
+    if (options.resumption) options.resumption->meet(OutputPlace(destination, OutputKind::kFile));
+  }
+  OutputFile& file() override { return *file_; }
+  void commit() override {
+    file_->finish(sync_);
+    await_files(team_);
+    await_commit(team_);
+  }
+
+ private:
+  Team& team_;
+  const bool sync_;
+  std::unique_ptr<OutputFile> file_;
+};
+
+}  // namespace
+
+std::unique_ptr<AtomicFile> new_file(const std::filesystem::path& destination,
+                                     const OutputOptions& options) {
+  if (is_url(destination.native())) return new_stored_file(destination, options);
+  if (options.team != nullptr && !options.team->leads())
+    return std::make_unique<JoinedAtomicFile>(destination, options);
+  return std::make_unique<LocalAtomicFile>(destination, options);
+}
+
+}  // namespace fsdp::formats

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/bytes/outputs/stored.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "formats/bytes/base/error.h"
+#include "formats/bytes/base/interrupt.h"
+#include "formats/bytes/base/text.h"
+#include "formats/bytes/files/seal.h"
+#include "formats/bytes/outputs/commit.h"
+#include "formats/bytes/store/store.h"
+#include "formats/bytes/upload/part_upload.h"
+#include "formats/bytes/upload/stored_output.h"
+
+namespace fsdp::formats {
+namespace {
+
+constexpr std::uint64_t kCopyBytes = 4U << 20U;
+
+// A file of the spool, which an upload sends.  It takes no disk space before bytes are written: see
+// Note [parts of an upload].
+class StoredOutputFile : public OutputFile {
+ public:
+  StoredOutputFile(FileDescriptor fd, std::string name, std::shared_ptr<PartUpload> upload,
+                   bool summed)
+      : OutputFile(std::move(fd), std::move(name), /*synced=*/false, summed),
+        upload_(std::move(upload)) {}
+  void reserve(std::uint64_t bytes) override {
+    OutputFile::reserve(bytes);
+    upload_->begin(bytes);
+  }
+  bool sent_by_parts() const override { return true; }
+
+ private:
+  int take_space(off_t bytes) override { return ::ftruncate(fd_.get(), bytes); }
+  void wrote(std::uint64_t offset, std::uint64_t bytes, bool kept) override {
+    upload_->wrote(offset, bytes, kept);
+  }
+  void close(FileDescriptor fd, bool) override {
+    fd.reset();
+    upload_->finish(bytes());
+  }
+
+  std::shared_ptr<PartUpload> upload_;
+};
+
+std::unique_ptr<StoredOutput> output_at(const std::filesystem::path& destination,
+                                        const OutputOptions& options, OutputKind kind) {
+  const std::string& url = destination.native();
+  Store* const store = store_of(url);
+  const auto refuse = [&](std::string_view why) {
+    return Error(ErrorCode::kUnsupported, cat(escape(url), ": ", why));
+  };
+  if (store == nullptr) throw refuse("nothing is known to write to URLs of this kind");
+  if (options.team != nullptr)
+    throw refuse("the ranks of a job write together to local paths alone");
+  if (options.resumption != nullptr)
+    throw refuse("what is sent to a store leaves nothing to go on with");
+  return std::make_unique<StoredOutput>(
+      *store, url,
+      StoredOutputOptions{kind == OutputKind::kFolder, options.replace, options.replaced,
+                          &is_seal_name});
+}
+
+std::unique_ptr<OutputFile> add_to(StoredOutput& output, const std::string& name, bool summed) {
+  const StoredOutput::Added added = output.add(name);
+  std::string shown = cat(added.shown, ": by way of ", escape(added.spool.native()));
+  FileDescriptor fd = open_for_output(AT_FDCWD, added.spool.native(), O_RDWR, 0);
+  if (fd.get() < 0) throw_errno(shown);
+  return std::make_unique<StoredOutputFile>(std::move(fd), std::move(shown), added.upload, summed);
+}
+
+class StoredAtomicFile : public AtomicFile {
+ public:
+  StoredAtomicFile(const std::filesystem::path& destination, const OutputOptions& options)
+      : options_(options),
+        name_(destination.filename()),
+        output_(output_at(destination, options, OutputKind::kFile)),
+        file_(add_to(*output_, "", options.seal)) {}
+  OutputFile& file() override { return *file_; }
+  void commit() override {
+    file_->finish(false);
+    output_->await_sent();
+    look_before_commit(output_->spooled(), output_->shown(), options_);
+    output_->remove_beside(sidecar_name(""));
+    output_->commit();
+    if (!options_.seal) return;
+    try {
+      output_->put_beside(sidecar_name(""), seal_text({{name_, file_->bytes(), file_->crc()}}));
+    } catch (const Error& error) {
+      throw without_seal(error.code(), error.what(), output_->shown());
+    }
+  }
+
+ private:
+  const OutputOptions options_;
+  const std::string name_;
+  std::unique_ptr<StoredOutput> output_;
+  std::unique_ptr<OutputFile> file_;
+};
+
+class StoredAtomicFolder : public AtomicFolder {
+ public:
+  StoredAtomicFolder(const std::filesystem::path& destination, const OutputOptions& options)
+      : options_(options), output_(output_at(destination, options, OutputKind::kFolder)) {}
+  OutputFile& add_file(const std::string& name) override {
+    files_.push_back({name, add_to(*output_, name, options_.seal)});
+    return *files_.back().file;
+  }
+  // A store shares nothing: the bytes are sent.
+  Sharing link_file(const std::string& name, const File& source, SharingOptions sharing,
+                    std::optional<std::uint32_t>) override {
+    OutputFile& file = add_file(name);
+    file.reserve(source.size());
+    std::vector<std::byte> block(std::min<std::uint64_t>(source.size(), kCopyBytes));
+    for (std::uint64_t at = 0; at < source.size();) {
+      throw_if_interrupted();
+      const auto part = std::span(block).first(
+          static_cast<std::size_t>(std::min<std::uint64_t>(block.size(), source.size() - at)));
+      source.read_at(at, part);
+      file.write_at(at, part);
+      at += part.size();
+      if (sharing.on_copied) sharing.on_copied(part.size());
+    }
+    file.finish(false);
+    return Sharing::kCopy;
+  }
+  void commit() override {
+    for (const auto& added : files_) added.file->finish(false);
+    output_->await_sent();
+    look_before_commit(output_->spooled(), output_->shown(), options_);
+    if (options_.seal) write_seal();
+    output_->commit();
+  }
+
+ private:
+  void write_seal() {
+    std::vector<SealedFile> sealed;
+    for (const auto& added : files_)
+      sealed.push_back({added.name, added.file->bytes(), added.file->crc()});
+    const std::string text = seal_text(std::move(sealed));
+    OutputFile& seal = add_file(std::string(kSealName));
+    seal.write_at(0, std::as_bytes(std::span(text)));
+    seal.finish(false);
+  }
+
+  struct Added {
+    std::string name;
+    std::unique_ptr<OutputFile> file;
+  };
+  const OutputOptions options_;
+  std::unique_ptr<StoredOutput> output_;
+  std::vector<Added> files_;
+};
+
+}  // namespace
+
+std::unique_ptr<AtomicFile> new_stored_file(const std::filesystem::path& destination,
+                                            const OutputOptions& options) {
+  return std::make_unique<StoredAtomicFile>(destination, options);
+}
+
+std::unique_ptr<AtomicFolder> new_stored_folder(const std::filesystem::path& destination,
+                                                const OutputOptions& options) {
+  return std::make_unique<StoredAtomicFolder>(destination, options);
+}
+
+}  // namespace fsdp::formats

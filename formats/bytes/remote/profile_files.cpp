@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/bytes/remote/profile_files.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <iterator>
+#include <utility>
+
+#include "formats/bytes/base/error.h"
+#include "formats/bytes/base/text.h"
+#include "formats/bytes/store/small_file.h"
+
+namespace fsdp::formats {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kMostFileBytes = std::size_t{4} << 20U;
+
+std::string_view without_blanks(std::string_view text) {
+  constexpr std::string_view kBlanks = " \t\r";
+  const std::size_t begin = text.find_first_not_of(kBlanks);
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(kBlanks) - begin + 1);
+}
+
+// A blank before "#" or ";" begins a comment; without one it belongs to the value, such as a key.
+std::string_view without_comment(std::string_view value) {
+  for (std::size_t i = 1; i < value.size(); ++i) {
+    const bool blank = value[i - 1] == ' ' || value[i - 1] == '\t';
+    if (blank && (value[i] == '#' || value[i] == ';')) return without_blanks(value.substr(0, i));
+  }
+  return value;
+}
+
+// "[ profile  x ]" -> "profile x".
+std::string section_name(std::string_view line) {
+  const std::size_t end = line.find(']');
+  if (end == std::string_view::npos) return {};
+  std::string name;
+  for (const char c : without_blanks(line.substr(1, end - 1))) {
+    const bool blank = c == ' ' || c == '\t';
+    if (!blank) {
+      name += c;
+    } else if (name.back() != ' ') {
+      name += ' ';
+    }
+  }
+  return name;
+}
+
+fs::path file_of(const char* variable, const char* name) {
+  const std::string named = environment_value(variable);
+  if (!named.empty() && !named.starts_with("~/")) return named;
+  const std::string home = environment_value("HOME");
+  if (home.empty()) return {};
+  return fs::path(home) / (named.empty() ? std::string(".aws/") + name : named.substr(2));
+}
+
+Secret text_of_file(const fs::path& path) {
+  if (path.empty()) return {};
+  std::string text = read_small_file(path, kMostFileBytes + 1).value_or("");
+  if (text.size() > kMostFileBytes) {
+    throw Error(ErrorCode::kUsage, cat(escape(path.native()), ": has more than ",
+                                       human_bytes(kMostFileBytes), ": no file of profiles"));
+  }
+  return Secret(std::move(text));
+}
+
+}  // namespace
+
+std::string environment_value(const char* name) {
+  const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nobody sets any
+  return value == nullptr ? std::string() : std::string(value);
+}
+
+std::string Profile::find(const std::string& setting) const {
+  const auto at = values_.find(setting);
+  return at == values_.end() ? std::string() : at->second.reveal();
+}
+
+Secret Profile::secret(const std::string& setting) const {
+  const auto at = values_.find(setting);
+  return at == values_.end() ? Secret() : at->second;
+}
+
+void Profile::add(std::string_view text, bool in_config, const std::string& path) {
+  // A section of services holds what the profile refers to by its setting "services".
+  std::map<std::string, std::map<std::string, std::string>> services;
+  enum class In { kNothing, kOurs, kServices } in = In::kNothing;
+  std::string section;
+  std::string outer;  // the setting whose own settings follow
+  std::size_t number = 0;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    const std::string_view line = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    ++number;
+    const std::string_view words = without_blanks(line);
+    if (words.empty() || words[0] == '#' || words[0] == ';') continue;
+    if (words[0] == '[') {
+      section = section_name(words);
+      outer.clear();
+      const bool ours = section == (in_config && name_ != "default" ? "profile " + name_ : name_) ||
+                        (in_config && name_ == "default" && section == "profile default");
+      in = ours ? In::kOurs : section.starts_with("services ") ? In::kServices : In::kNothing;
+      exists_ = exists_ || ours;
+      continue;
+    }
+    const bool nested = line[0] == ' ' || line[0] == '\t';
+    const std::size_t equals = words.find('=');
+    if (equals == std::string_view::npos || equals == 0 || section.empty()) {
+      // A value may go on in the next line; none that is used here does.
+      if (nested && !section.empty()) continue;
+      // The line itself may hold a key.
+      throw Error(ErrorCode::kUsage, cat(escape(path), ": line ", number,
+                                         " is neither \"[section]\" nor \"name = value\""));
+    }
+    std::string name(without_blanks(words.substr(0, equals)));
+    std::transform(name.begin(), name.end(), name.begin(), [](char c) {
+      return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    });
+    const std::string_view value = without_comment(without_blanks(words.substr(equals + 1)));
+    if (!nested) outer = value.empty() ? name : std::string();
+    if (nested && outer.empty()) continue;
+    if (nested) name = cat(outer, ".", name);
+    if (value.empty()) continue;
+    if (in == In::kOurs) values_.try_emplace(name, Secret(std::string(value)));
+    if (in == In::kServices) services[section.substr(9)].try_emplace(name, value);
+  }
+  for (const auto& [name, value] : services[find("services")]) {
+    values_.try_emplace(name, Secret(value));
+  }
+}
+
+Profile read_profile(const std::string& name) {
+  Profile profile(name);
+  // Keys in the file of credentials count before those in the other one.
+  const fs::path credentials = file_of("AWS_SHARED_CREDENTIALS_FILE", "credentials");
+  profile.add(text_of_file(credentials).reveal(), false, credentials.native());
+  const fs::path config = file_of("AWS_CONFIG_FILE", "config");
+  profile.add(text_of_file(config).reveal(), true, config.native());
+  return profile;
+}
+
+Profile chosen_profile() {
+  std::string name = environment_value("AWS_PROFILE");
+  if (name.empty()) name = environment_value("AWS_DEFAULT_PROFILE");
+  const bool named = !name.empty();
+  Profile profile = read_profile(named ? name : "default");
+  if (named && !profile.exists()) {
+    throw Error(ErrorCode::kUsage,
+                cat("AWS_PROFILE is ", quote(name),
+                    ", and neither ~/.aws/config nor ~/.aws/credentials, or what "
+                    "takes their place, has a profile of that name"));
+  }
+  return profile;
+}
+
+}  // namespace fsdp::formats

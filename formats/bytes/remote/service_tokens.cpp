@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/bytes/remote/service_tokens.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "formats/bytes/base/text.h"
+#include "formats/bytes/http/times.h"
+#include "formats/bytes/store/small_file.h"
+
+namespace fsdp::formats {
+namespace {
+
+constexpr std::int64_t kPerSecond = 1'000'000'000;
+constexpr std::size_t kMostToken = std::size_t{64} << 10U;
+
+}  // namespace
+
+// The text of a file with a token, without the end of its line.
+Secret read_token(const std::string& path) {
+  auto read = read_small_file(path, kMostToken);
+  if (!read)
+    throw Error(ErrorCode::kAccess,
+                escape(path) + ": the file of a token could not be read: it is not there");
+  std::string text = std::move(*read);
+  while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.pop_back();
+  if (text.empty() || text.size() == kMostToken ||
+      !std::all_of(text.begin(), text.end(), [](char c) { return c >= 0x20 && c < 0x7F; })) {
+    throw Error(ErrorCode::kUsage, escape(path) + ": holds no token");
+  }
+  return Secret(std::move(text));
+}
+
+// Refuses what would show a token to whoever is on the way.
+void require_private(const Address& address, const std::string& what) {
+  constexpr std::array<std::string_view, 3> kServices = {"169.254.170.2", "169.254.170.23",
+                                                         "[fd00:ec2::23]"};
+  if (address.scheme == "https" || is_loopback(address.authority) ||
+      std::find(kServices.begin(), kServices.end(), address.authority) != kServices.end()) {
+    return;
+  }
+  throw Error(ErrorCode::kUsage,
+              cat(what, " is at ", quote(address.scheme + "://" + address.authority),
+                  ": only https, or http to this machine, keeps a token secret"));
+}
+
+Error no_credentials(const std::string& what) {
+  return {ErrorCode::kAccess, what + ": the answer holds no credentials"};
+}
+
+std::int64_t expiry_of(const std::string& text) {
+  const auto time = parse_iso_time(text);
+  return time ? *time / kPerSecond : 0;
+}
+
+}  // namespace fsdp::formats

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/bytes/store/deep_listing.h"
+
+#include <algorithm>
+#include <set>
+#include <string_view>
+#include <tuple>
+#include <utility>
+
+#include "formats/bytes/base/text.h"
+
+namespace fsdp::formats {
+namespace {
+
+constexpr std::size_t kFewFolders = 8;
+constexpr std::size_t kFoldersAnAnswer = 4;
+constexpr std::size_t kMostAnswers = 128;
+
+std::string_view first_part(std::string_view path) {
+  return path.substr(0, path.find('/'));
+}
+
+bool is_name(std::string_view part) {
+  return !part.empty() && part != "." && part != "..";
+}
+
+}  // namespace
+
+StoredListings listings_below(const std::string& url, const DeepListing::Below& below) {
+  const auto by_path = [](const StoredEntry& a, const StoredEntry& b) { return a.name < b.name; };
+  if (!below.whole && !std::is_sorted(below.files.begin(), below.files.end(), by_path)) return {};
+  // The next answer may tell more of it.
+  const std::string_view last =
+      below.whole || below.files.empty() ? "" : first_part(below.files.back().name);
+  std::map<std::string, StoredListing> listings;
+  std::set<std::string> folders;
+  for (const StoredEntry& entry : below.files) {
+    const std::string_view path = entry.name;
+    const std::string_view first = first_part(path);
+    if (first.size() == path.size() || (!below.whole && first == last) || !is_name(first)) continue;
+    for (std::size_t slash = path.find('/'); slash != path.npos;
+         slash = path.find('/', slash + 1)) {
+      const std::string folder(path.substr(0, slash));
+      const std::size_t end = path.find('/', slash + 1);
+      std::string name(path.substr(slash + 1, end == path.npos ? end : end - slash - 1));
+      // Keys like these name nothing that a path could.
+      if (!is_name(name)) break;
+      if (end == path.npos && entry.file) {
+        listings[folder].entries.push_back({std::move(name), entry.file});
+      } else if (folders.insert(cat(folder, "/", name)).second) {
+        listings[folder].entries.push_back({std::move(name), std::nullopt});
+      }
+    }
+  }
+  StoredListings all;
+  for (auto& [path, listing] : listings) {
+    std::sort(listing.entries.begin(), listing.entries.end(),
+              [](const StoredEntry& a, const StoredEntry& b) {
+                return std::tuple(std::string_view(a.name), !a.file) <
+                       std::tuple(std::string_view(b.name), !b.file);
+              });
+    all.emplace(cat(url, "/", path), std::make_shared<StoredListing>(std::move(listing)));
+  }
+  return all;
+}
+
+std::size_t answers_for(std::size_t folders) {
+  if (folders < kFewFolders) return 0;
+  return std::min(std::max(folders / kFoldersAnAnswer, std::size_t{1}), kMostAnswers);
+}
+
+}  // namespace fsdp::formats

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/bytes/upload/appearance.h"
+
+#include <algorithm>
+#include <atomic>
+#include <initializer_list>
+#include <new>
+
+#include "formats/bytes/base/text.h"
+#include "formats/bytes/base/threads.h"
+#include "formats/bytes/upload/sender_pool.h"
+
+namespace fsdp::formats {
+namespace {
+
+std::string_view last_part(std::string_view name) {
+  return name.substr(name.rfind('/') + 1);  // npos + 1 is 0
+}
+
+bool ends_with_any(std::string_view name, std::initializer_list<std::string_view> endings) {
+  return std::any_of(endings.begin(), endings.end(),
+                     [&](std::string_view ending) { return name.ends_with(ending); });
+}
+
+}  // namespace
+
+Role role_of(std::string_view name, const std::function<bool(std::string_view)>& seals) {
+  name = last_part(name);
+  if (seals && seals(name)) return Role::kSeal;
+  if (ends_with_any(name, {".metadata", ".index.json"}) || name == "metadata.json" ||
+      name == "metadata.pkl") {
+    return Role::kLeader;
+  }
+  if (ends_with_any(name, {".distcp", ".safetensors", ".pt", ".pth", ".bin"})) return Role::kData;
+  return Role::kCompanion;
+}
+
+std::string quoted_names(const std::vector<std::string>& names) {
+  constexpr std::size_t kMost = 20;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(names.size(), kMost); ++i)
+    text += (i == 0 ? "" : ", ") + quote(names[i]);
+  if (names.size() > kMost) text += cat(" and ", names.size() - kMost, " more");
+  return text;
+}
+
+std::vector<std::string> remove_each(Store& store, const std::vector<std::string>& names,
+                                     const UrlOf& url_of, std::optional<Error>& why) {
+  std::mutex mutex;
+  std::vector<std::string> left;
+  // The others are still to be done.
+  const auto note = [&](const std::string& name, const Error& error) {
+    const std::lock_guard lock(mutex);
+    if (!why) why = error;
+    left.push_back(name);
+  };
+  std::atomic<std::size_t> next{0};
+  const auto work = [&](std::size_t) {
+    for (std::size_t i = next++; i < names.size(); i = next++) {
+      try {
+        store.remove(url_of(names[i]));
+      } catch (const Error& error) {
+        note(names[i], error);
+      } catch (const std::bad_alloc&) {
+        note(names[i], {ErrorCode::kOutOfMemory, "out of memory"});
+      }
+    }
+  };
+  {
+    const auto helpers = start_helpers(
+        std::min(names.size(), SenderPool::kThreads) - std::min<std::size_t>(names.size(), 1),
+        work);
+    work(0);
+  }
+  std::sort(left.begin(), left.end());
+  return left;
+}
+
+void Appearance::add(const std::string& name, Role role, bool replaces) {
+  const std::lock_guard lock(mutex_);
+  files_[name] = {role, replaces, State::kHidden};
+}
+
+void Appearance::set(const std::string& name, State state) {
+  const std::lock_guard lock(mutex_);
+  const auto at = files_.find(name);
+  if (at != files_.end()) at->second.state = state;
+}
+
+bool Appearance::leads() const {
+  const std::lock_guard lock(mutex_);
+  std::size_t leaders = 0;
+  for (const auto& [name, file] : files_) {
+    if (file.role != Role::kLeader) continue;
+    if (file.state != State::kVisible) return false;
+    ++leaders;
+  }
+  return leaders != 0;
+}
+
+bool Appearance::may_lead() const {
+  const std::lock_guard lock(mutex_);
+  return std::any_of(files_.begin(), files_.end(), [](const auto& entry) {
+    return entry.second.role == Role::kLeader && entry.second.state != State::kHidden;
+  });
+}
+
+std::vector<std::string> Appearance::names() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::string> found;
+  for (const auto& [name, file] : files_) {
+    if (file.state != State::kHidden) found.push_back(name);
+  }
+  return found;
+}
+
+// The visible files of a role that replaced no old ones.
+std::vector<std::string> Appearance::removable(Role role) const {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::string> found;
+  for (const auto& [name, file] : files_) {
+    if (file.role == role && !file.replaces && file.state == State::kVisible) found.push_back(name);
+  }
+  return found;
+}
+
+// Returns whether all of them are gone.
+bool Appearance::remove(Store& store, const std::vector<std::string>& names, const UrlOf& url_of) {
+  std::optional<Error> why;
+  const std::vector<std::string> left = remove_each(store, names, url_of, why);
+  const std::lock_guard lock(mutex_);
+  for (const std::string& name : names) {
+    const bool gone = !std::binary_search(left.begin(), left.end(), name);
+    files_.at(name).state = gone ? State::kHidden : State::kAsked;
+  }
+  return left.empty();
+}
+
+void Appearance::take_back(Store& store, const UrlOf& url_of) {
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [name, file] : files_) {
+      if (file.role != Role::kLeader || file.state == State::kHidden) continue;
+      if (file.replaces || file.state == State::kAsked) return;
+    }
+  }
+  remove(store, removable(Role::kSeal), url_of);
+  for (const std::string& leader : removable(Role::kLeader)) {
+    if (!remove(store, {leader}, url_of)) return;
+  }
+  std::vector<std::string> rest = removable(Role::kData);
+  const std::vector<std::string> companions = removable(Role::kCompanion);
+  rest.insert(rest.end(), companions.begin(), companions.end());
+  remove(store, rest, url_of);
+}
+
+}  // namespace fsdp::formats

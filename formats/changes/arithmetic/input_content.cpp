@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/changes/arithmetic/input_content.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "formats/bytes/base/error.h"
+#include "formats/bytes/base/text.h"
+#include "formats/families/checks/content_check.h"
+#include "formats/state/content/content.h"
+#include "formats/state/content/key_set.h"
+#include "formats/state/content/state_parts.h"
+#include "formats/state/content/values_apart.h"
+
+namespace fsdp::formats {
+namespace {
+
+// Names suggested in place of a missing one are chosen out of so many.
+constexpr std::size_t kMaxCandidates = 2000;
+constexpr std::size_t kMaxKeyText = 200;
+
+KeySet keys_of(const Checkpoint& checkpoint) {
+  std::vector<std::string> keys;
+  for (const Index::EntryRef& ref : checkpoint.index().order) {
+    keys.push_back(ref.is_tensor ? checkpoint.index().tensors[ref.position].key
+                                 : checkpoint.index().values[ref.position].key);
+  }
+  return KeySet(std::move(keys));
+}
+
+// The keys of optimizer states begin with these; "" stands for all keys.
+std::vector<std::string> optimizer_prefixes(const Value& content) {
+  std::vector<std::string> prefixes;
+  for (const StatePart& part : state_parts_of(content)) {
+    if (part.kind == PartKind::kOptimizer || part.kind == PartKind::kFlattenedOptimizer)
+      prefixes.push_back(part.path.empty() ? "" : joined(part.path) + ".");
+  }
+  return prefixes;
+}
+
+void open_content(InputContent& input, const InputChoice& choice) {
+  input.content = pruned(content_of(*input.checkpoint), choice.wanted);
+  if (!choice.with_optimizer) {
+    const auto prefixes = optimizer_prefixes(input.content);
+    input.content = with_leaves(input.content, [&](const Leaf& leaf) -> std::optional<Value> {
+      const bool left_out =
+          std::any_of(prefixes.begin(), prefixes.end(),
+                      [&](const std::string& prefix) { return leaf.key.starts_with(prefix); });
+      if (!left_out) return leaf.value;
+      if (tensor_number(leaf.value)) ++input.optimizer_tensors;
+      return std::nullopt;
+    });
+  }
+  check_before_copy(*input.checkpoint, input.content, choice.cancelled, LibraryTensors::kRefused,
+                    choice.team);
+  for (Leaf& leaf : leaves_of(input.content)) {
+    std::string key = leaf.key;
+    if (!input.leaves.emplace(std::move(key), leaf).second) {
+      throw Error(ErrorCode::kMismatch, cat(input.path(), ": ", quote(leaf.key, kMaxKeyText),
+                                            ": two entries have this name"));
+    }
+  }
+  const bool any = std::any_of(input.leaves.begin(), input.leaves.end(), [](const auto& leaf) {
+    return tensor_number(leaf.second.value).has_value();
+  });
+  if (any) return;
+  const bool optimizer = input.optimizer_tensors != 0;
+  throw Error(ErrorCode::kNotFound,
+              input.path() + (optimizer ? ": holds tensors of an optimizer alone"
+                                        : ": no tensor is left of it"),
+              {optimizer ? Remedy::kTakeOptimizer : Remedy::kNone});
+}
+
+// The keys that `b` lacks, with what `a` has there.
+void check_lacking(const InputContent& a, const InputContent& b) {
+  std::vector<const Leaf*> lacking;
+  for (const auto& [key, leaf] : a.leaves) {
+    if (!b.leaves.contains(key)) lacking.push_back(&leaf);
+  }
+  if (lacking.empty()) return;
+  std::vector<std::string> candidates;
+  for (const auto& [key, leaf] : b.leaves) {
+    if (candidates.size() == kMaxCandidates) break;
+    if (!a.leaves.contains(key)) candidates.push_back(key);
+  }
+  const Leaf& first = *lacking.front();
+  const std::string near = nearest(first.key, candidates);
+  std::string text = cat(b.path(), ": lacks ", quote(first.key, kMaxKeyText), ", which is ",
+                         a.text_of(first), " in ", a.path());
+  if (!near.empty()) text += cat("; its nearest key is ", quote(near, kMaxKeyText));
+  if (lacking.size() > 1) text += cat("; ", lacking.size() - 1, " more are missing");
+  throw Error(ErrorCode::kMismatch, text);
+}
+
+}  // namespace
+
+std::string InputContent::text_of(const Leaf& leaf) const {
+  const auto number = tensor_number(leaf.value);
+  if (!number) return "a value";
+  const TensorEntry& tensor = checkpoint->index().tensors[*number];
+  return cat(torch_name(tensor.dtype), " ", shape_text(tensor.shape));
+}
+
+std::vector<InputContent> input_contents(std::vector<std::unique_ptr<Checkpoint>> checkpoints,
+                                         const InputChoice& choice) {
+  for (auto& checkpoint : checkpoints) {
+    checkpoint = with_values_apart(std::move(checkpoint),
+                                   {.wanted = choice.wanted, .only_with_tensors = true});
+  }
+  std::vector<KeySet> keys;
+  for (const auto& checkpoint : checkpoints) keys.push_back(keys_of(*checkpoint));
+  std::vector<InputContent> inputs;
+  for (std::size_t i = 0; i < checkpoints.size(); ++i) {
+    const auto apart_elsewhere = [&](const std::string& key) {
+      return std::any_of(keys.begin(), keys.end(),
+                         [&](const KeySet& other) { return other.only_below(key); });
+    };
+    InputContent input;
+    input.checkpoint = with_values_apart(std::move(checkpoints[i]), {.wanted = apart_elsewhere});
+    open_content(input, choice);
+    inputs.push_back(std::move(input));
+  }
+  return inputs;
+}
+
+void check_same_keys(const std::vector<InputContent>& inputs) {
+  const InputContent& first = inputs.front();
+  for (const InputContent& other : inputs) {
+    check_lacking(first, other);
+    check_lacking(other, first);
+    for (const auto& [key, leaf] : first.leaves) {
+      const Leaf& beside = other.leaves.at(key);
+      const auto a = tensor_number(leaf.value);
+      const auto b = tensor_number(beside.value);
+      const bool alike =
+          a.has_value() == b.has_value() && (!a || first.checkpoint->index().tensors[*a].shape ==
+                                                       other.checkpoint->index().tensors[*b].shape);
+      if (alike) continue;
+      throw Error(ErrorCode::kMismatch,
+                  cat(other.path(), ": ", quote(key, kMaxKeyText), " is ", other.text_of(beside),
+                      ", but ", first.text_of(leaf), " in ", first.path()));
+    }
+  }
+}
+
+}  // namespace fsdp::formats

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tensors as a map sees them: a shape, and for each part of it where its elements come from.  Moves
+// (split, transpose, reshape, ...) change the parts, never data.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "formats/bytes/base/dtype.h"
+#include "formats/state/model/box.h"
+#include "formats/state/model/chunk_data.h"
+
+namespace fsdp::formats::arrays {
+
+class ReadContext;
+
+// A tensor that elements come from: one of the source, a constant, or one that is computed while it
+// is read.  Thread-safe.
+class Operand {
+ public:
+  Operand() = default;
+  Operand(const Operand&) = delete;
+  Operand& operator=(const Operand&) = delete;
+  virtual ~Operand() = default;
+  virtual DType dtype() const = 0;
+  // Its file and key, for messages.
+  virtual std::string name() const { return "a computed tensor"; }
+  // The chunks that tile it, and their boxes.  A box of rank 0 is the whole of a constant.
+  virtual std::size_t chunk_count() const = 0;
+  virtual Box chunk_box(std::size_t chunk) const = 0;
+  // `context`: for what is computed; the data keep it alive.  Throws: what Checkpoint::chunk
+  // throws.
+  virtual ChunkData open(std::size_t chunk, const std::shared_ptr<ReadContext>& context) const = 0;
+  // Hint: open() follows.  Returns whether more hints are worth giving.
+  virtual bool expect(std::size_t /*chunk*/) const { return false; }
+};
+
+// The place of a box's elements in an operand: index i of the box, counted from its corner, is the
+// operand's index whose dimension e is base[e] + the sum of i[d] * step[d] over all d with dim[d]
+// == e.
+struct View {
+  static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
+  std::vector<std::int64_t> base;  // one for each dimension of the operand
+  std::vector<std::size_t> dim;    // one for each dimension of the box; kNone: the same elements
+  std::vector<std::int64_t> step;  // not negative
+};
+
+// A box of an array, and where its elements come from.
+struct Part {
+  Box box;
+  std::shared_ptr<const Operand> operand;
+  View view;
+};
+
+// Requires: the parts tile the shape and have the dtype; none is empty.
+struct Array {
+  DType dtype = DType::kFloat32;
+  std::vector<std::int64_t> shape;
+  std::vector<Part> parts;
+};
+
+// Throws: kOverflow for a tensor whose bytes, or elements along the way, exceed 63 bits.
+void check_bytes(std::span<const std::int64_t> shape, DType dtype);
+
+// The whole of an operand of that shape.
+Array whole_array(std::shared_ptr<const Operand> operand, std::vector<std::int64_t> shape);
+
+// "step-400: 'a.weight': element [3, 5]": where an element comes from.  `element`: its position in
+// row-major order.  Requires: it lies inside.
+std::string element_text(const Array& array, std::uint64_t element);
+
+// Elements [begin, begin + size) along a dimension.  Requires: they lie inside.
+Array sliced(const Array& array, std::size_t dim, std::int64_t begin, std::int64_t size);
+
+// One after the other along a dimension.  Requires: equal shapes but for that dimension, and equal
+// dtypes; at least one.
+Array concatenated(std::span<const Array> arrays, std::size_t dim);
+
+// With a new dimension of one element before dimension `dim`.
+Array with_dimension(const Array& array, std::size_t dim);
+// Without dimension `dim`.  Requires: it has one element.
+Array without_dimension(const Array& array, std::size_t dim);
+
+// Dimension d of the result is dimension order[d] of `array`.  Requires: a permutation.
+Array permuted(const Array& array, std::span<const std::size_t> order);
+
+// The same elements in row-major order in another shape.  Dimensions that join, of elements that
+// lie apart, cut the array into more parts; if those would be more than `max_parts`, they become
+// one part whose elements are gathered as they are read (see computed.h).
+// Requires: as many elements.
+inline constexpr std::size_t kMaxParts = 512;
+Array reshaped(const Array& array, std::span<const std::int64_t> shape,
+               std::size_t max_parts = kMaxParts);
+
+// A box of an array that lies in one chunk of its operand.
+struct PlacedPart {
+  Box box;
+  std::shared_ptr<const Operand> operand;
+  std::size_t chunk = 0;
+  View view;
+};
+
+// Cuts the parts along the chunks of their operands.
+std::vector<PlacedPart> placed_parts(const Array& array);
+
+// Returns where the elements of such a box lie.  Throws: what Operand::open throws.
+ChunkData chunk_data(const PlacedPart& part, const std::shared_ptr<ReadContext>& context);
+
+}  // namespace fsdp::formats::arrays

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// Numbers with a scale for each block of them, as elements of a wider dtype.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "formats/changes/arrays/array.h"
+#include "formats/changes/arrays/block_grid.h"
+
+namespace fsdp::formats::arrays {
+
+// Each element is its number times its block's scale, computed in float32 and rounded to nearest,
+// ties to even, when it is cast: as PyTorch does.
+// Requires: the arrays hold what the grid says; both are of floating dtypes; `shape` has the grid's
+// elements.
+Array dequantized_array(const Array& numbers, const Array& scales, const BlockGrid& grid,
+                        const std::vector<std::int64_t>& shape, DType to);
+
+// The same of MXFP4 (OCP Microscaling Formats 1.0, E2M1 and E8M0): a byte holds two numbers, the
+// first in its low half; a byte of `scales` is the exponent of a power of two, plus 127.
+// Requires: both are of uint8, and hold what the grid says.
+// Throws while it is read: kUnsupported naming a scale of 255, which is NaN.
+Array dequantized_mxfp4(const Array& numbers, const Array& scales, const BlockGrid& grid,
+                        const std::vector<std::int64_t>& shape, DType to);
+
+}  // namespace fsdp::formats::arrays

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Arithmetic on single elements, and constants.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "formats/bytes/base/dtype.h"
+#include "formats/changes/arrays/array.h"
+
+namespace fsdp::formats::arrays {
+
+enum class Arithmetic { kCast, kAdd, kScale };
+
+// What happens to each element.  float64 is computed in float64, every other dtype in float32 with
+// one rounding to nearest, ties to even, at the end: as PyTorch does with a tensor and a number.
+struct ElementStep {
+  Arithmetic kind = Arithmetic::kCast;
+  DType to = DType::kFloat32;  // kCast
+  double number = 0;           // kAdd, kScale
+};
+
+// The array with that step applied to all elements; moves before it stay moves.
+// Requires: the array's dtype is a floating one.
+Array with_step(const Array& array, const ElementStep& step);
+
+// An array of one value.  Requires: 0, or a floating dtype.
+Array constant_array(DType dtype, std::vector<std::int64_t> shape, double value);
+
+}  // namespace fsdp::formats::arrays

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// Leaves keys of a checkpoint out, and takes keys of another one in.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "formats/containers/pickle/value.h"
+#include "formats/state/checkpoint/checkpoint.h"
+#include "formats/state/model/select.h"
+
+namespace fsdp::formats {
+
+struct Splice {
+  std::vector<Glob> drop;                   // keys of the first checkpoint
+  std::shared_ptr<const Checkpoint> other;  // of any format; may be null if `take` is empty
+  std::vector<Glob> take;                   // keys of `other`
+  bool replace = false;  // a taken key takes the place of what the first one has there
+};
+
+struct TakenKey {
+  std::string key;
+  std::string what;  // "float32 [3]", "a value"
+  std::string was;   // of what it replaces; empty if the key is new
+};
+
+struct Spliced {
+  // The first one, or what it became (extended_checkpoint.h).
+  std::shared_ptr<const Checkpoint> checkpoint;
+  Value content;
+  std::vector<std::string> dropped;  // in the order of the content
+  std::vector<TakenKey> taken;       // in the order of the other one
+  bool holds_others = false;         // tensors or storages of the other one are to be read
+};
+
+// `content` is that of `source`, edited or not.  A taken key stands where the key stood that it
+// replaces, or that was dropped; others follow the keys of their containers, which keep their
+// kinds: numbers that a dict of numbers gets are numbers.  Tensors that are tied in `other` stay
+// tied.
+// Throws: kNotFound naming the nearest key where a glob matches nothing; kRekeyCollision
+// naming what both have where a key is there already and not `replace`; kKey where a key of one
+// lies inside a tensor or a value of the other, or a list would get a gap; what reading values
+// throws.
+Spliced spliced(std::shared_ptr<const Checkpoint> source, const Value& content,
+                const Splice& splice);
+
+}  // namespace fsdp::formats

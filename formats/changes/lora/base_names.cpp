@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/changes/lora/base_names.h"
+
+#include <algorithm>
+#include <iterator>
+#include <optional>
+#include <set>
+#include <unordered_map>
+
+namespace fsdp::formats {
+namespace {
+
+constexpr std::size_t kMaxRewrites = 8;
+constexpr std::size_t kMaxSuffixes = 4'000'000;
+
+// Returns whether a component of dotted names is a number.
+bool numbers_inside(std::string_view name) {
+  bool digits = true;
+  bool empty = true;
+  for (const char c : name) {
+    if (c == '.') {
+      if (digits && !empty) return true;
+      digits = true;
+      empty = true;
+      continue;
+    }
+    empty = false;
+    digits = digits && c >= '0' && c <= '9';
+  }
+  return digits && !empty;
+}
+
+// The keys by all their ends; more than kMaxKeys that share an end are not told apart.
+constexpr std::size_t kMaxKeys = 8;
+using Ends = std::unordered_map<std::string_view, std::vector<const std::string*>>;
+
+Ends ends_of(const std::map<std::string, Leaf>& leaves) {
+  Ends ends;
+  for (const auto& [key, leaf] : leaves) {
+    std::string_view end = key;
+    for (;;) {
+      std::vector<const std::string*>& keys = ends[end];
+      if (keys.size() <= kMaxKeys) keys.push_back(&key);
+      const std::size_t dot = end.find('.');
+      if (dot == end.npos || ends.size() > kMaxSuffixes) break;
+      end.remove_prefix(dot + 1);
+    }
+  }
+  return ends;
+}
+
+std::multiset<std::string_view> words_before(std::string_view front) {
+  std::multiset<std::string_view> parts;
+  for (std::size_t dot = front.find('.'); dot != front.npos; dot = front.find('.')) {
+    parts.insert(front.substr(0, dot));
+    front.remove_prefix(dot + 1);
+  }
+  return parts;
+}
+
+// How many components two beginnings have in common.
+std::size_t in_common(std::string_view one, std::string_view other) {
+  const auto a = words_before(one);
+  const auto b = words_before(other);
+  std::vector<std::string_view> both;
+  std::set_intersection(a.begin(), a.end(), b.begin(), b.end(), std::back_inserter(both));
+  return both.size();
+}
+
+// The beginnings that differ: "model.language_model." is "language_model.model.".  Where several
+// keys have the same longest end, as the layers of a text model and of a vision model, that one
+// counts whose beginning has most in common with the name's.
+std::optional<std::pair<std::string, std::string>> rewrite_of(const std::string& name,
+                                                              const Ends& ends) {
+  for (std::size_t begin = 0;;) {
+    const std::string_view end = std::string_view(name).substr(begin);
+    const auto found = ends.find(end);
+    if (found != ends.end()) {
+      if (found->second.size() > kMaxKeys) return std::nullopt;
+      const std::string front = name.substr(0, begin);
+      std::vector<std::string> best;
+      std::size_t most = 0;
+      for (const std::string* const key : found->second) {
+        std::string own = key->substr(0, key->size() - end.size());
+        const std::size_t common = in_common(front, own);
+        if (common > most) best.clear();
+        if (common < most) continue;
+        most = common;
+        best.push_back(std::move(own));
+      }
+      if (best.size() != 1 || numbers_inside(front) || numbers_inside(best.front()))
+        return std::nullopt;
+      return std::pair(front, best.front());
+    }
+    const std::size_t dot = name.find('.', begin);
+    // At least a module and its parameter.
+    if (dot == name.npos || name.find('.', dot + 1) == name.npos) return std::nullopt;
+    begin = dot + 1;
+  }
+}
+
+bool find_rewrites(const std::vector<WantedName>& wanted, const std::map<std::string, Leaf>& leaves,
+                   BaseNames& names) {
+  const Ends ends = ends_of(leaves);
+  std::map<std::string, std::string> rewrites;
+  std::map<std::string, std::string> taken;  // key -> name
+  for (const WantedName& want : wanted) {
+    const auto pair = rewrite_of(want.name, ends);
+    if (!pair) return false;
+    const auto [at, fresh] = rewrites.insert(*pair);
+    if (!fresh && at->second != pair->second) return false;
+    const std::string key = pair->second + want.name.substr(pair->first.size());
+    const auto [own, first] = taken.try_emplace(key, want.name);
+    if (!first && own->second != want.name) return false;
+  }
+  if (rewrites.size() > kMaxRewrites) return false;
+  names.rewrites.assign(rewrites.begin(), rewrites.end());
+  std::stable_sort(names.rewrites.begin(), names.rewrites.end(),
+                   [](const auto& a, const auto& b) { return a.first.size() > b.first.size(); });
+  // Each name has to come to its own key again.
+  return std::all_of(wanted.begin(), wanted.end(), [&](const WantedName& want) {
+    return leaves.contains(names.key_of(want.name));
+  });
+}
+
+}  // namespace
+
+std::string BaseNames::key_of(std::string_view name) const {
+  for (const auto& [from, to] : rewrites) {
+    if (name.starts_with(from)) return to + std::string(name.substr(from.size()));
+  }
+  return prefix + std::string(name);
+}
+
+BaseNaming find_base_names(const std::vector<WantedName>& wanted,
+                           const std::map<std::string, Leaf>& leaves) {
+  BaseNaming naming;
+  if (wanted.empty()) return naming;
+  const std::string& first = wanted.front().name;
+  std::vector<std::string> prefixes;
+  for (const auto& [key, leaf] : leaves) {
+    if (key == first || key.ends_with("." + first))
+      prefixes.push_back(key.substr(0, key.size() - first.size()));
+  }
+  for (std::size_t i = 0; i < wanted.size() && naming.lacking < 0; ++i) {
+    const std::vector<std::string> before = prefixes;
+    std::erase_if(prefixes, [&](const std::string& prefix) {
+      return !leaves.contains(prefix + wanted[i].name);
+    });
+    if (!prefixes.empty()) continue;
+    naming.lacking = static_cast<std::ptrdiff_t>(i);
+    naming.lacking_key = before.empty() ? wanted[i].name : before.front() + wanted[i].name;
+  }
+  if (naming.lacking < 0) {
+    naming.names.prefix = prefixes.front();
+    if (prefixes.size() > 1) naming.several = std::move(prefixes);
+    return naming;
+  }
+  BaseNames names;
+  if (!find_rewrites(wanted, leaves, names)) return naming;
+  naming.names = std::move(names);
+  naming.lacking = -1;
+  return naming;
+}
+
+}  // namespace fsdp::formats

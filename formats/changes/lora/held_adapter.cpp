@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/changes/lora/held_adapter.h"
+
+#include <algorithm>
+#include <iterator>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include "formats/bytes/base/error.h"
+#include "formats/bytes/base/text.h"
+#include "formats/changes/lora/peft_names.h"
+#include "formats/state/content/content.h"
+
+namespace fsdp::formats {
+namespace {
+
+constexpr std::size_t kHeldKeyText = 200;
+
+// The key up to peft's beginning of names; nothing of it if there is none.
+std::string model_prefix(const std::string& key) {
+  const std::size_t at = key.find(kPeftPrefix);
+  const bool begins = at != key.npos && (at == 0 || key[at - 1] == '.');
+  return begins ? key.substr(0, at) : "";
+}
+
+// The prefix without what wraps the whole model: "app.model._orig_mod." is "app.model.".
+std::string without_outer_wrappers(std::string prefix) {
+  constexpr std::string_view kOuter[] = {"module.", "_orig_mod.", "_fsdp_wrapped_module.",
+                                         "_checkpoint_wrapped_module.", "_forward_module."};
+  for (bool again = true; again;) {
+    again = false;
+    for (const std::string_view word : kOuter) {
+      if (prefix != word && !prefix.ends_with("." + std::string(word))) continue;
+      prefix.resize(prefix.size() - word.size());
+      again = true;
+    }
+  }
+  return prefix;
+}
+
+// Names of parts of optimizers may hold "lora_A" as well.
+bool mentions_adapter(std::string_view key) {
+  constexpr std::string_view kWords[] = {"lora_", "modules_to_save.", ".adapter.linear_",
+                                         ".adapter.weight_magnitude"};
+  return std::any_of(std::begin(kWords), std::end(kWords),
+                     [&](std::string_view word) { return key.find(word) != key.npos; });
+}
+
+// The name that a tensor of the base has without peft.
+std::string name_without_peft(std::string_view name) {
+  std::string own = "." + without_wrappers(name);
+  for (const std::string_view word :
+       {".base_layer.", ".original_module.", ".token_adapter.", ".to_wrap."}) {
+    for (std::size_t at = own.find(word); at != own.npos; at = own.find(word))
+      own.replace(at, word.size(), ".");
+  }
+  return own.substr(1);
+}
+
+// The modules that have matrices of torchtune, which calls what DoRA learns "magnitude".
+std::set<std::string> modules_of_torchtune(const std::vector<Leaf>& leaves) {
+  constexpr std::string_view kEnd = ".lora_a.weight";
+  std::set<std::string> modules;
+  for (const Leaf& leaf : leaves) {
+    if (leaf.key.ends_with(kEnd)) modules.insert(leaf.key.substr(0, leaf.key.size() - kEnd.size()));
+  }
+  return modules;
+}
+
+KeyPath renamed_path(const Leaf& leaf, const std::string& prefix, const std::string& name) {
+  KeyPath path;
+  std::size_t length = 0;
+  for (const PathStep& step : leaf.path) {
+    const std::string* const text = std::get_if<std::string>(&step);
+    if (text == nullptr || length + text->size() + 1 > prefix.size()) break;
+    length += text->size() + 1;
+    path.push_back(step);
+  }
+  std::string rest = prefix.substr(length) + name;
+  const bool flat = leaf.path.size() == path.size() + 1;
+  for (std::size_t dot = rest.find('.'); !flat && dot != rest.npos; dot = rest.find('.')) {
+    path.emplace_back(rest.substr(0, dot));
+    rest.erase(0, dot + 1);
+  }
+  path.emplace_back(std::move(rest));
+  return path;
+}
+
+}  // namespace
+
+bool holds_adapter(const Value& content) {
+  for (const Leaf& leaf : leaves_of(content)) {
+    if (tensor_number(leaf.value) && is_adapter_key(leaf.key)) return true;
+  }
+  return false;
+}
+
+HeldAdapter held_adapter(const std::string& path, const Value& content) {
+  std::vector<Leaf> leaves = leaves_of(content);
+  std::set<std::string> fronts;
+  for (const Leaf& leaf : leaves) {
+    if (tensor_number(leaf.value) && is_adapter_key(leaf.key))
+      fronts.insert(model_prefix(leaf.key));
+  }
+  if (fronts.empty())
+    throw Error(ErrorCode::kMismatch, path + ": holds no adapter: none of its keys is lora_A's");
+  if (fronts.size() > 1) {
+    throw Error(ErrorCode::kMismatch,
+                cat(path, ": holds adapters below ", quote(*fronts.begin(), kHeldKeyText), " and ",
+                    quote(*fronts.rbegin(), kHeldKeyText)),
+                {Remedy::kChooseOne, {}});
+  }
+  HeldAdapter held;
+  held.prefix = *fronts.begin();
+  const std::string outer = without_outer_wrappers(held.prefix);
+  const std::set<std::string> of_torchtune = modules_of_torchtune(leaves);
+  std::vector<Leaf> kept;
+  std::set<std::string> names;
+  for (Leaf& leaf : leaves) {
+    const auto number = tensor_number(leaf.value);
+    const bool inside = leaf.key.starts_with(held.prefix);
+    if (number && inside && is_adapter_key(leaf.key)) {
+      held.names.push_back({leaf.key.substr(held.prefix.size()), *number});
+      continue;
+    }
+    constexpr std::string_view kMagnitude = ".magnitude";
+    if (number && inside && leaf.key.ends_with(kMagnitude)) {
+      const std::string module = leaf.key.substr(0, leaf.key.size() - kMagnitude.size());
+      if (of_torchtune.contains(module)) {
+        held.names.push_back(
+            {module.substr(held.prefix.size()) + ".lora_magnitude_vector", *number});
+        continue;
+      }
+    }
+    if (mentions_adapter(leaf.key)) {
+      ++held.dropped;
+      continue;
+    }
+    if (number && inside) {
+      const std::string name = name_without_peft(leaf.key.substr(held.prefix.size()));
+      if (leaf.key != outer + name) leaf.path = renamed_path(leaf, outer, name);
+      leaf.key = outer + name;
+      ++held.tensors;
+      if (!names.insert(leaf.key).second) {
+        throw Error(
+            ErrorCode::kRekeyCollision,
+            cat(path, ": two tensors are ", quote(leaf.key, kHeldKeyText), " without peft"));
+      }
+    }
+    kept.push_back(std::move(leaf));
+  }
+  if (!kept.empty()) held.base = nested(kept);
+  return held;
+}
+
+}  // namespace fsdp::formats

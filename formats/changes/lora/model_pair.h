@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// The models of two checkpoints: one, and what was trained from it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "formats/bytes/base/text.h"
+#include "formats/changes/lora/difference_rows.h"
+#include "formats/containers/pickle/value.h"
+#include "formats/state/checkpoint/checkpoint.h"
+
+namespace fsdp::formats {
+
+// The model of a checkpoint.
+struct ModelTensors {
+  std::shared_ptr<const Checkpoint> checkpoint;
+  Value tensors;  // a mapping of names to tensors, as hf::find_model returns it
+};
+
+struct NaturalLess {
+  bool operator()(const std::string& a, const std::string& b) const { return natural_less(a, b); }
+};
+
+struct ModelSide {
+  explicit ModelSide(const ModelTensors& model);
+  const std::string& path() const { return checkpoint->description().path; }
+  const TensorEntry& entry(const std::string& name) const {
+    return checkpoint->index().tensors[tensors.at(name)];
+  }
+  // "float32 [3, 4]".
+  std::string text(const std::string& name) const;
+  DifferenceSide input(const std::string& name) {
+    return {{checkpoint.get(), tensors.at(name)}, &checks};
+  }
+
+  std::shared_ptr<const Checkpoint> checkpoint;
+  std::map<std::string, std::size_t, NaturalLess> tensors;  // position in the index
+  StorageChecks checks{true};
+};
+
+class ModelPair {
+ public:
+  ModelPair(const ModelTensors& first, const ModelTensors& second) : base(first), tuned(second) {}
+
+  // Returns the names of both for which `wanted` returns true, in natural order.
+  // Throws: kMismatch if the two differ in names, shapes or dtypes, naming the nearest.
+  std::vector<std::string> names(const std::function<bool(const std::string& name)>& wanted) const;
+
+  // Compares all bytes of a tensor.  `on_bytes`: called with the bytes that were read.
+  bool is_equal(const std::string& name, const std::function<void(std::uint64_t)>& on_bytes);
+  // Notes that the tensor is equal in both, for other names of it.
+  void note_equal(const std::string& name) { equal_.insert(pair_of(name)); }
+  bool is_known_equal(const std::string& name) const { return equal_.contains(pair_of(name)); }
+
+  // Compares the checksums that are still open.  Throws: kZipCrc, kChanged.
+  void finish();
+
+  ModelSide base;
+  ModelSide tuned;
+
+ private:
+  void check_lacking(const ModelSide& a, const ModelSide& b,
+                     const std::function<bool(const std::string& name)>& wanted) const;
+  std::pair<std::size_t, std::size_t> pair_of(const std::string& name) const {
+    return {base.tensors.at(name), tuned.tensors.at(name)};
+  }
+
+  std::set<std::pair<std::size_t, std::size_t>> equal_;  // positions in both indexes
+};
+
+}  // namespace fsdp::formats

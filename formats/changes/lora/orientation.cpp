@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/changes/lora/orientation.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <string_view>
+#include <vector>
+
+#include "formats/state/content/content.h"
+
+namespace fsdp::formats {
+namespace {
+
+constexpr std::string_view kWeightEnd = ".weight";
+// Models of transformers whose experts say that they are [in, out].
+constexpr std::array<std::string_view, 4> kTransposedExperts = {"gpt_oss", "aria", "aria_text",
+                                                                "openai_privacy_filter"};
+
+// Returns whether the version is at least 0.19, the first that asks the class.
+bool asks_class(std::string_view version) {
+  int major = 0;
+  int minor = 0;
+  const char* const end = version.data() + version.size();
+  const auto first = std::from_chars(version.data(), end, major);
+  if (first.ec != std::errc() || first.ptr == end || *first.ptr != '.') return false;
+  if (std::from_chars(first.ptr + 1, end, minor).ec != std::errc()) return false;
+  return major > 0 || minor >= 19;
+}
+
+std::string bias_of(const std::string& weight_key) {
+  return weight_key.substr(0, weight_key.size() - kWeightEnd.size()) + ".bias";
+}
+
+}  // namespace
+
+const std::vector<std::int64_t>* Orientation::shape_of(const std::string& key) const {
+  const auto found = leaves_.find(key);
+  if (found == leaves_.end()) return nullptr;
+  return &base_.index().tensors[*tensor_number(found->second.value)].shape;
+}
+
+const Orientation::Votes& Orientation::votes_below(const std::string& front) {
+  const auto [at, fresh] = votes_.try_emplace(front);
+  if (!fresh) return at->second;
+  for (auto leaf = leaves_.lower_bound(front);
+       leaf != leaves_.end() && leaf->first.starts_with(front); ++leaf) {
+    if (!leaf->first.ends_with(kWeightEnd)) continue;
+    const auto& weight = *shape_of(leaf->first);
+    if (weight.size() != 2 || weight[0] == weight[1]) continue;
+    const auto* const bias = shape_of(bias_of(leaf->first));
+    if (bias == nullptr || bias->size() != 1) continue;
+    if ((*bias)[0] == weight[1]) ++at->second.turned;
+    if ((*bias)[0] == weight[0]) ++at->second.straight;
+  }
+  return at->second;
+}
+
+std::optional<bool> Orientation::turned(const std::string& weight_key) {
+  if (!weight_key.ends_with(kWeightEnd) || shape_of(bias_of(weight_key)) == nullptr) return false;
+  std::string front = weight_key.substr(0, weight_key.size() - kWeightEnd.size());
+  for (;;) {
+    const std::size_t dot = front.rfind('.');
+    front.resize(dot == front.npos ? 0 : dot);
+    const Votes& votes = votes_below(front.empty() ? front : front + ".");
+    if ((votes.turned != 0) != (votes.straight != 0)) return votes.turned != 0;
+    if (front.empty()) return std::nullopt;
+  }
+}
+
+ExpertsOrder experts_order(const AdapterConfig& config, const std::string& model_type) {
+  const bool transposed = std::find(kTransposedExperts.begin(), kTransposedExperts.end(),
+                                    model_type) != kTransposedExperts.end();
+  if (transposed) return {true, {}};
+  if (config.version.empty())
+    return {
+        true,
+        "[experts, in, out], as peft before 0.19 has all; its configuration has no peft_version"};
+  if (!asks_class(config.version)) return {true, {}};
+  if (!model_type.empty()) return {false, {}};
+  return {false, "[experts, out, in], as most classes have them; no config.json tells the class"};
+}
+
+}  // namespace fsdp::formats

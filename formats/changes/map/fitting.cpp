@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/changes/map/fitting.h"
+
+#include <algorithm>
+
+#include "formats/bytes/base/error.h"
+#include "formats/changes/map/matching.h"
+
+namespace fsdp::formats::map {
+namespace {
+
+// Names that each map is tried with, to find the nearest.
+constexpr std::size_t kMostCompared = 2000;
+
+// A map for any model fits none in particular.
+bool takes(const BuiltinMap& map, std::span<const std::string> names, std::string_view model_type,
+           Direction direction) {
+  try {
+    const Rules rules = parse_rules(map.text, std::string(map.name), direction);
+    const auto& types = rules.model_types;
+    const bool for_it = model_type.empty()
+                            ? !types.empty()
+                            : std::find(types.begin(), types.end(), model_type) != types.end();
+    if (for_it) rule_uses(rules, names);
+    return for_it;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+bool matches_any(const std::vector<Pattern>& patterns, const std::string& name) {
+  return std::any_of(patterns.begin(), patterns.end(),
+                     [&](const Pattern& pattern) { return pattern.match(name).has_value(); });
+}
+
+// Returns whether a rule takes the name, and none gives it.
+bool is_changed(const Rules& rules, const std::string& name) {
+  const auto takes_it = [&](const Rule& rule) { return matches_any(rule.from, name); };
+  const auto gives_it = [&](const Rule& rule) { return matches_any(rule.to, name); };
+  return std::any_of(rules.rules.begin(), rules.rules.end(), takes_it) &&
+         std::none_of(rules.rules.begin(), rules.rules.end(), gives_it);
+}
+
+// Returns what keeps the map from taking the names, without the name of the map in front.
+std::string why_not(const Rules& rules, std::span<const std::string> names) {
+  try {
+    rule_uses(rules, names);
+  } catch (const Error& error) {
+    const std::string text = error.what();
+    const std::string front = rules.file + ": ";
+    return text.starts_with(front) ? text.substr(front.size()) : text;
+  }
+  return {};
+}
+
+}  // namespace
+
+std::optional<NearMap> nearest_map(std::span<const std::string> names, Direction direction) {
+  const std::span<const std::string> compared = names.first(std::min(names.size(), kMostCompared));
+  std::optional<NearMap> nearest;
+  std::size_t most = 0;
+  for (const BuiltinMap& map : builtin_maps()) {
+    const Rules rules = parse_rules(map.text, std::string(map.name), direction);
+    if (rules.model_types.empty()) continue;
+    const auto changed = static_cast<std::size_t>(
+        std::count_if(compared.begin(), compared.end(),
+                      [&](const std::string& name) { return is_changed(rules, name); }));
+    if (2 * changed < compared.size() || changed <= most) continue;
+    most = changed;
+    nearest = NearMap{map.name, why_not(rules, names)};
+  }
+  return nearest;
+}
+
+std::vector<BuiltinMap> fitting_maps(std::span<const std::string> names,
+                                     std::string_view model_type, Direction direction) {
+  std::vector<BuiltinMap> fitting;
+  for (const BuiltinMap& map : builtin_maps()) {
+    if (takes(map, names, model_type, direction)) fitting.push_back(map);
+  }
+  return fitting;
+}
+
+}  // namespace fsdp::formats::map

@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/changes/map/operation.h"
+
+#include <algorithm>
+#include <array>
+#include <set>
+#include <utility>
+
+#include "formats/bytes/base/cast.h"
+#include "formats/bytes/base/error.h"
+#include "formats/bytes/base/text.h"
+#include "formats/changes/map/node_reader.h"
+
+namespace fsdp::formats::map {
+namespace {
+
+struct Named {
+  OperationKind kind;
+  std::string_view name;
+};
+constexpr std::array kOperations = {
+    Named{OperationKind::kConcatenate, "concatenate"},
+    Named{OperationKind::kSplit, "split"},
+    Named{OperationKind::kStack, "stack"},
+    Named{OperationKind::kUnstack, "unstack"},
+    Named{OperationKind::kTranspose, "transpose"},
+    Named{OperationKind::kPermute, "permute"},
+    Named{OperationKind::kReshape, "reshape"},
+    Named{OperationKind::kRotary, "rotary"},
+    Named{OperationKind::kFuseQkv, "fuse_qkv"},
+    Named{OperationKind::kSplitQkv, "split_qkv"},
+    Named{OperationKind::kPad, "pad"},
+    Named{OperationKind::kTrim, "trim"},
+    Named{OperationKind::kTie, "tie"},
+    Named{OperationKind::kUntie, "untie"},
+    Named{OperationKind::kCast, "cast"},
+    Named{OperationKind::kAdd, "add"},
+    Named{OperationKind::kScale, "scale"},
+    Named{OperationKind::kDequantize, "dequantize"},
+    Named{OperationKind::kQuantize, "quantize"},
+    Named{OperationKind::kLowRank, "low_rank"},
+};
+
+OperationKind kind_named(const std::string& name, std::uint64_t line) {
+  std::vector<std::string> names;
+  for (const Named& known : kOperations) {
+    if (known.name == name) return known.kind;
+    names.emplace_back(known.name);
+  }
+  const std::string near = nearest(name, names);
+  throw Error(ErrorCode::kUsage, cat("line ", line, ": unknown operation ", quote(name),
+                                     near.empty() ? "" : "; did you mean " + near + "?"));
+}
+
+DType read_dtype(const RuleNode& node) {
+  const std::string name = text_of(node, "a dtype");
+  const auto dtype = dtype_from_torch_name(name);
+  if (!dtype || !is_floating(*dtype)) {
+    throw Error(ErrorCode::kUsage, cat("line ", node.line, ": ", quote(name),
+                                       " is not a floating dtype, such as float32 or bfloat16"));
+  }
+  return *dtype;
+}
+
+std::vector<std::int64_t> read_dims(const RuleNode& node) {
+  std::vector<std::int64_t> dims;
+  for (const RuleNode& item : list_of(node, "dimensions")) {
+    dims.push_back(integer_of(item, "a dimension"));
+    if (dims.size() > kMaxRank) throw wrong(node, "lists more dimensions than a tensor has");
+  }
+  return dims;
+}
+
+std::vector<Expression> read_expressions(const RuleNode& node, const char* what) {
+  std::vector<Expression> out;
+  for (const RuleNode& item : list_of(node, what)) out.push_back(expression_of(item, what));
+  return out;
+}
+
+// How rules spell them.
+constexpr std::array<std::pair<std::string_view, ScaleLayout>, 4> kScaleLayouts = {
+    {{"blocks", ScaleLayout::kBlocks},
+     {"rows", ScaleLayout::kRows},
+     {"tensor", ScaleLayout::kTensor},
+     {"mxfp4", ScaleLayout::kMxfp4}}};
+
+// Reads what each kind of operation declares.
+class OperationReader {
+ public:
+  OperationReader(Operation& operation, NodeReader& reader) : out_(operation), reader_(reader) {}
+
+  void run() {
+    switch (out_.kind) {
+      case OperationKind::kConcatenate:
+      case OperationKind::kSplit:
+        dim();
+        sizes();
+        return;
+      case OperationKind::kStack:
+      case OperationKind::kUnstack:
+        dim();
+        return;
+      case OperationKind::kTranspose:
+        out_.dims = {0, 1};
+        if (const RuleNode* node = reader_.find("dims")) out_.dims = read_dims(*node);
+        if (out_.dims.size() != 2) throw lacks("two dims");
+        return;
+      case OperationKind::kPermute:
+        out_.dims = read_dims(reader_.need("order"));
+        return;
+      case OperationKind::kReshape:
+        out_.to = read_expressions(reader_.need("to"), "sizes");
+        if (const RuleNode* node = reader_.find("from"))
+          out_.from = read_expressions(*node, "sizes");
+        return;
+      case OperationKind::kRotary:
+        rotary();
+        return;
+      case OperationKind::kFuseQkv:
+      case OperationKind::kSplitQkv:
+        out_.heads = {expression_of(reader_.need("heads"), "heads"),
+                      expression_of(reader_.need("kv_heads"), "heads of keys")};
+        return;
+      case OperationKind::kPad:
+      case OperationKind::kTrim:
+        dim();
+        out_.to = {expression_of(reader_.need("to"), "a size")};
+        if (const RuleNode* node = reader_.find("from"))
+          out_.from.emplace({expression_of(*node, "a size")});
+        if (const RuleNode* node =
+                out_.kind == OperationKind::kPad ? reader_.find("value") : nullptr)
+          out_.number = number_of(*node, "a value");
+        return;
+      case OperationKind::kTie:
+      case OperationKind::kUntie:
+        return;
+      case OperationKind::kCast:
+        out_.dtype = read_dtype(reader_.need("to"));
+        if (const RuleNode* node = reader_.find("from")) out_.was = read_dtype(*node);
+        return;
+      case OperationKind::kAdd:
+        out_.number = number_of(reader_.need("value"), "a value");
+        return;
+      case OperationKind::kScale:
+        out_.number = number_of(reader_.need("by"), "a factor");
+        return;
+      case OperationKind::kDequantize:
+      case OperationKind::kQuantize:
+        scales();
+        return;
+      case OperationKind::kLowRank:
+        low_rank();
+        return;
+    }
+  }
+
+ private:
+  Error lacks(const std::string& what) const {
+    return Error(ErrorCode::kUsage,
+                 cat("line ", out_.line, ": ", operation_name(out_.kind), " needs ", what));
+  }
+
+  void dim() {
+    const RuleNode* node = reader_.find("dim");
+    out_.dims = {node == nullptr ? 0 : integer_of(*node, "a dimension")};
+  }
+
+  void sizes() {
+    const RuleNode* node = reader_.find("sizes");
+    if (node == nullptr) return;
+    if (node->as_text() != nullptr && *node->as_text() == "any" &&
+        out_.kind == OperationKind::kConcatenate) {
+      out_.any_sizes = true;
+      return;
+    }
+    out_.sizes = read_expressions(*node, "sizes");
+  }
+
+  void scales() {
+    const bool undoes = out_.kind == OperationKind::kDequantize;
+    out_.dtype = DType::kBFloat16;
+    if (const RuleNode* node = reader_.find(undoes ? "to" : "from")) out_.dtype = read_dtype(*node);
+    if (const RuleNode* node = reader_.find("scales")) {
+      const std::string word = text_of(*node, "scales");
+      const auto known = std::find_if(kScaleLayouts.begin(), kScaleLayouts.end(),
+                                      [&](const auto& one) { return one.first == word; });
+      if (known == kScaleLayouts.end())
+        throw wrong(*node, cat("scales is blocks, rows, tensor or mxfp4, not ", quote(word)));
+      out_.scales = known->second;
+      if (out_.scales == ScaleLayout::kMxfp4 && !undoes)
+        throw wrong(*node, "quantize makes no mxfp4");
+    }
+    if (out_.scales != ScaleLayout::kBlocks) return;
+    const RuleNode* node = reader_.find("block");
+    out_.block = node == nullptr ? std::vector<Expression>(2, Expression("128"))
+                                 : read_expressions(*node, "sizes");
+    if (out_.block.size() != 2) throw lacks("a block of two sizes: rows, columns");
+  }
+
+  void rotary() {
+    out_.heads = {expression_of(reader_.need("heads"), "heads")};
+    const RuleNode& to = reader_.need("to");
+    const std::string word = text_of(to, "pairs or halves");
+    if (word != "pairs" && word != "halves")
+      throw wrong(to, cat("rotary goes to pairs or halves, not to ", quote(word)));
+    out_.halves = word == "halves";
+  }
+
+  void low_rank() {
+    out_.number = 1;
+    if (const RuleNode* node = reader_.find("scale")) out_.number = number_of(*node, "a factor");
+    if (const RuleNode* node = reader_.find("fan_in_fan_out"))
+      out_.turned = truth_of(*node, "fan_in_fan_out");
+  }
+
+  Operation& out_;
+  NodeReader& reader_;
+};
+
+Error no_inverse(const Operation& operation, const std::string& remedy) {
+  return Error(ErrorCode::kUnsupported,
+               cat("line ", operation.line, ": ", operation_name(operation.kind),
+                   " cannot be undone", remedy.empty() ? "" : "; " + remedy));
+}
+
+}  // namespace
+
+std::string_view operation_name(OperationKind kind) {
+  for (const Named& known : kOperations) {
+    if (known.kind == kind) return known.name;
+  }
+  return "";
+}
+
+Operation parse_operation(const RuleNode& node) {
+  Operation operation;
+  operation.line = node.line;
+  const RuleNode nothing{RuleNode::Table(), 0};
+  const bool name_alone = node.as_text() != nullptr;
+  NodeReader reader(name_alone ? nothing : node, "an operation", node.line);
+  operation.kind = kind_named(
+      name_alone ? *node.as_text() : text_of(reader.need("op"), "an operation's name"), node.line);
+  OperationReader(operation, reader).run();
+  reader.refuse_others();
+  return operation;
+}
+
+std::vector<std::string> parameters_of(const Operation& operation) {
+  std::set<std::string> names;
+  const auto add = [&](const std::vector<Expression>& expressions) {
+    for (const Expression& expression : expressions)
+      names.insert(expression.names().begin(), expression.names().end());
+  };
+  if (operation.sizes) add(*operation.sizes);
+  add(operation.to);
+  if (operation.from) add(*operation.from);
+  add(operation.heads);
+  add(operation.block);
+  return {names.begin(), names.end()};
+}
+
+Operation inverse_of(const Operation& operation) {
+  Operation inverse = operation;
+  switch (operation.kind) {
+    case OperationKind::kConcatenate:
+      if (operation.any_sizes) throw no_inverse(operation, "give its sizes");
+      inverse.kind = OperationKind::kSplit;
+      break;
+    case OperationKind::kSplit:
+      inverse.kind = OperationKind::kConcatenate;
+      break;
+    case OperationKind::kStack:
+      inverse.kind = OperationKind::kUnstack;
+      break;
+    case OperationKind::kUnstack:
+      inverse.kind = OperationKind::kStack;
+      break;
+    case OperationKind::kTranspose:
+      break;
+    case OperationKind::kPermute:
+      for (std::size_t d = 0; d < operation.dims.size(); ++d) {
+        const auto to = static_cast<std::size_t>(operation.dims[d]);
+        if (to >= inverse.dims.size())
+          throw no_inverse(operation, "its order is not one of all dimensions from 0");
+        inverse.dims[to] = static_cast<std::int64_t>(d);
+      }
+      break;
+    case OperationKind::kReshape:
+    case OperationKind::kPad:
+    case OperationKind::kTrim:
+      if (!operation.from) throw no_inverse(operation, "give what it begins from, as `from`");
+      if (operation.kind == OperationKind::kPad) inverse.kind = OperationKind::kTrim;
+      if (operation.kind == OperationKind::kTrim) inverse.kind = OperationKind::kPad;
+      inverse.to = *operation.from;
+      inverse.from = operation.to;
+      break;
+    case OperationKind::kRotary:
+      inverse.halves = !operation.halves;
+      break;
+    case OperationKind::kFuseQkv:
+      inverse.kind = OperationKind::kSplitQkv;
+      break;
+    case OperationKind::kSplitQkv:
+      inverse.kind = OperationKind::kFuseQkv;
+      break;
+    case OperationKind::kTie:
+      inverse.kind = OperationKind::kUntie;
+      break;
+    case OperationKind::kUntie:
+      inverse.kind = OperationKind::kTie;
+      break;
+    case OperationKind::kCast:
+      if (!operation.was) throw no_inverse(operation, "give the dtype it begins from, as `from`");
+      inverse.dtype = *operation.was;
+      inverse.was = operation.dtype;
+      break;
+    case OperationKind::kAdd:
+      inverse.number = -operation.number;
+      break;
+    case OperationKind::kScale:
+      if (operation.number == 0) throw no_inverse(operation, "");
+      inverse.number = 1 / operation.number;
+      break;
+    case OperationKind::kDequantize:
+      if (operation.scales == ScaleLayout::kMxfp4)
+        throw no_inverse(operation, "mxfp4 is only read");
+      inverse.kind = OperationKind::kQuantize;
+      break;
+    case OperationKind::kQuantize:
+      inverse.kind = OperationKind::kDequantize;
+      break;
+    case OperationKind::kLowRank:
+      throw no_inverse(operation, "its result does not hold A and B");
+  }
+  return inverse;
+}
+
+bool only_moves(const Operation& operation) {
+  switch (operation.kind) {
+    case OperationKind::kAdd:
+    case OperationKind::kScale:
+    case OperationKind::kDequantize:
+    case OperationKind::kQuantize:
+    case OperationKind::kLowRank:
+      return false;
+    default:
+      return true;
+  }
+}
+
+}  // namespace fsdp::formats::map

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// The operations of a map's rules: what each declares, does to arrays, and is undone by.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "formats/bytes/base/dtype.h"
+#include "formats/changes/arrays/array.h"
+#include "formats/changes/map/expression.h"
+#include "formats/changes/map/rule_node.h"
+
+namespace fsdp::formats::map {
+
+enum class OperationKind {
+  kConcatenate,  // all arrays become one, along a dimension
+  kSplit,        // one becomes several
+  kStack,        // all become one with a new dimension
+  kUnstack,      // one becomes as many as the dimension has elements, which goes away
+  kTranspose,    // two dimensions change places
+  kPermute,      // all dimensions
+  kReshape,      // the same elements in row-major order
+  kRotary,       // the rows of each head, pairs side by side or in two halves
+  kFuseQkv,      // query, key and value become one, interleaved by groups of heads
+  kSplitQkv,     // the reverse
+  kPad,          // a dimension grows at its end
+  kTrim,         // a dimension shrinks at its end
+  kTie,          // one array gets several names
+  kUntie,        // several names of one array: the first is taken
+  kCast,
+  kAdd,
+  kScale,
+  kDequantize,  // numbers and their scales become elements of a wider dtype
+  kQuantize,    // the reverse
+  kLowRank,     // a weight and the matrices A and B of LoRA become the merged weight
+};
+
+// The elements that share a scale.
+enum class ScaleLayout {
+  kBlocks,  // blocks of the last two dimensions
+  kRows,    // each row of the last dimension
+  kTensor,  // all
+  kMxfp4    // 32 numbers of 4 bits; the scale is a power of two
+};
+
+// "concatenate", "split_qkv", ...
+std::string_view operation_name(OperationKind kind);
+
+// Unless stated otherwise, an operation applies to every array of a rule alike.
+struct Operation {
+  OperationKind kind = OperationKind::kConcatenate;
+  std::uint64_t line = 0;
+  // kConcatenate, kSplit, kStack, kUnstack, kPad, kTrim: one; kTranspose: two; kPermute: all.
+  // Negative ones count from the end.
+  std::vector<std::int64_t> dims;
+  // kConcatenate, kSplit: the sizes along the dimension; none: equal ones.
+  std::optional<std::vector<Expression>> sizes;
+  bool any_sizes = false;      // kConcatenate: whatever they are; it has no inverse then
+  std::vector<Expression> to;  // kReshape: one may be -1; kPad, kTrim: the size, one number
+  // The same before the operation; without it there is no inverse.
+  std::optional<std::vector<Expression>> from;
+  std::vector<Expression> heads;  // kRotary: one; kFuseQkv, kSplitQkv: heads, heads of keys
+  bool halves = false;            // kRotary: from pairs to halves; else from halves to pairs
+  double number = 0;              // kPad, kAdd: the value; kScale, kLowRank: the factor
+  // kCast, kDequantize: the dtype to make; kQuantize: the one that undoing it makes.
+  DType dtype = DType::kFloat32;
+  std::optional<DType> was;                   // kCast: the dtype before
+  ScaleLayout scales = ScaleLayout::kBlocks;  // kDequantize, kQuantize
+  std::vector<Expression> block;              // kBlocks: rows, columns
+  bool turned = false;                        // kLowRank: the weight is [in, out]
+};
+
+// Reads an operation: a name, or a table with `op` and what it declares.
+// Throws: kUsage naming the line and what is wrong, with the nearest name.
+Operation parse_operation(const RuleNode& node);
+
+// The names of parameters in its expressions.
+std::vector<std::string> parameters_of(const Operation& operation);
+
+// Returns what undoes it.  Throws: kUnsupported if nothing does, saying what it would have to
+// declare.
+Operation inverse_of(const Operation& operation);
+
+// Returns whether elements are only moved: then an optimizer's state of a parameter goes along.  A
+// cast counts as a move: state keeps its own dtype.
+bool only_moves(const Operation& operation);
+
+// Applies an operation to a rule's arrays.  `results`: how many arrays it should make where it does
+// not say itself (kSplit, kTie).
+// Throws: kShape, kDtype, kUsage, kOverflow, saying the shapes; what `parameter` throws.
+std::vector<arrays::Array> applied(const Operation& operation, std::vector<arrays::Array> arrays,
+                                   std::size_t results, const ParameterValue& parameter);
+
+}  // namespace fsdp::formats::map

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rules of a map, read from a file and checked for what can be known without a checkpoint.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "formats/changes/map/operation.h"
+#include "formats/changes/map/pattern.h"
+
+namespace fsdp::formats::map {
+
+// Where the value of a parameter comes from if the user does not give it: the first of these that
+// is there.
+struct Parameter {
+  std::uint64_t line = 0;
+  std::string name;
+  std::vector<std::string> config;  // names in config.json, a dot for each level
+  std::optional<Pattern> key;       // dimension `dim` of a tensor that matches
+  std::int64_t dim = 0;
+  std::optional<Expression> value;
+};
+
+// Source tensors become target tensors through a chain of operations.
+struct Rule {
+  std::uint64_t line = 0;
+  std::vector<Pattern> from;
+  std::vector<Pattern> to;  // empty: dropped
+  // The capture that stands for 0, 1, 2, ... in all patterns of one side: tensors of one pattern
+  // are gathered, or made, together.
+  std::string over;
+  bool optional = false;  // need not match
+  // Tensors of the first pattern that come without all of the others are left to the next rules.
+  bool skip_lone = false;
+  std::vector<Operation> operations;
+  bool collects() const { return !over.empty() && from[0].names().contains(over); }
+  bool spreads() const { return !over.empty() && !collects(); }
+};
+
+struct Rules {
+  std::string file;                      // for messages
+  std::string description;               // "torchtitan's Llama 3 to transformers"; may be empty
+  std::vector<std::string> versions;     // of the code it was tried with, "torchtitan 0.3"
+  std::vector<std::string> model_types;  // `model_type` of config.json that the rules are for
+  std::vector<Parameter> parameters;
+  std::vector<Rule> rules;
+  // Parameters that are one in an optimizer and several in the model; forward alone.
+  std::vector<Rule> fused;
+  // Throws: kUsage naming the parameter and the nearest.
+  const Parameter& parameter(const std::string& name) const;
+};
+
+enum class Direction { kForward, kReverse };
+
+// Parses a rule file.  With kReverse the rules lead back: sources and targets change places and
+// operations are undone in the opposite order; rules for one direction only are left out in the
+// other.
+// Throws: `file` and line in front: kUsage for unknown members, captures that are missing on one
+// side, ...; kUnsupported for an operation that has no inverse; what parse_rule_node throws.
+Rules parse_rules(std::string_view text, const std::string& file, Direction direction);
+
+}  // namespace fsdp::formats::map

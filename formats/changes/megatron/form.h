@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Turns the content of a checkpoint into that of Megatron-Core's kinds of folders, and the reverse.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+#include "formats/containers/pickle/value.h"
+#include "formats/state/checkpoint/checkpoint.h"
+
+namespace fsdp::formats::megatron {
+
+enum class Form {
+  kStateDict,    // names of modules, layer by layer: what every other checkpoint has
+  kTorchDist,    // layers and experts joined, what is not sharded beside them
+  kFsdpDtensor,  // what Megatron-FSDP saves
+};
+
+// Returns the form that the checkpoint has, by its layout.
+Form form_of(const CheckpointDescription& description);
+
+struct Reformed {
+  std::unique_ptr<Checkpoint> checkpoint;  // what the content refers to
+  Value content;
+  std::uint64_t left_out = 0;  // values that each rank has its own of, and other forms have no
+                               // place for
+};
+
+// `content`: of `source`, in the form `from`, without placeholders.  Lifetime: the source outlives
+// the result.  Tensors are only moved.
+// Throws: see module_state.h.
+Reformed reformed(const Checkpoint& source, const Value& content, Form from, Form to);
+
+}  // namespace fsdp::formats::megatron

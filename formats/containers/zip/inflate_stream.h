@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// A raw deflate stream (zip method 8), decoded piece by piece from front to back.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "formats/bytes/base/byte_source.h"
+
+namespace fsdp::formats {
+
+// The most bytes that one byte of deflate can expand to.
+constexpr std::uint64_t kMaxDeflateRatio = 1032;
+
+// Throws: kLimitRatio if `compressed` cannot expand to `bytes`.
+void check_deflate_ratio(const ByteSource& compressed, std::uint64_t bytes);
+
+// Charges its output to the process's budget (formats/bytes/base/budget.h).
+class InflateStream {
+ public:
+  // Lifetime: `compressed` outlives the stream.
+  explicit InflateStream(const ByteSource& compressed);
+  ~InflateStream();
+  InflateStream(const InflateStream&) = delete;
+  InflateStream& operator=(const InflateStream&) = delete;
+
+  // Fills `out` with the next bytes; fewer if the stream ends.
+  // Throws: kTruncated if the bytes end before the stream does, kZipMismatch if they are not a
+  // deflate stream, OverWork, kInterrupted, what reading throws.
+  std::size_t read(std::span<std::byte> out);
+
+  std::uint64_t position() const;  // bytes of output so far
+  // Bytes of `compressed` that were not used; once read() returned less than requested, those after
+  // the stream.
+  std::uint64_t unused() const;
+
+ private:
+  struct State;
+  const std::unique_ptr<State> state_;
+};
+
+}  // namespace fsdp::formats

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/families/checks/globals.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "formats/bytes/base/error.h"
+#include "formats/bytes/base/text.h"
+#include "formats/bytes/files/file.h"
+#include "formats/bytes/store/place.h"
+#include "formats/bytes/store/snapshot.h"
+#include "formats/families/dcp/checkpoint.h"
+#include "formats/families/dcp/item.h"
+#include "formats/families/dcp/names.h"
+#include "formats/families/hdf5/checkpoint.h"
+#include "formats/families/hdf5/data.h"
+#include "formats/families/torch/pickle_search.h"
+#include "formats/state/checkpoint/file_pool.h"
+
+namespace fsdp::formats {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Trainers keep model, optimizer and other state a level or two below a step's folder.
+constexpr int kMaxFolderDepth = 4;
+// More findings than this add no information.
+constexpr std::size_t kMaxFindings = 1000;
+
+using Name = std::pair<std::string, std::string>;  // module, name
+
+GlobalUse::Status status_of(NameStatus status) {
+  switch (status) {
+    case NameStatus::kPlain:
+      return GlobalUse::Status::kKnown;
+    case NameStatus::kAllowed:
+      return GlobalUse::Status::kAllowed;
+    default:
+      return GlobalUse::Status::kUnknown;
+  }
+}
+
+class Scanner {
+ public:
+  explicit Scanner(const GlobalScanOptions& options) : options_(options) {}
+
+  void folder(const fs::path& path, const std::string& inside, int depth) {
+    const auto directory = folder_at(path);
+    std::set<std::string> done;  // files that dcp_folder read
+    if (dcp::is_dcp_folder(path)) dcp_folder(path, *directory, inside, done);
+    for (const std::string& name : directory->list()) {
+      check_cancelled();
+      const std::string shown = inside + name;
+      if (directory->is_folder(name)) {
+        if (kind_of_place_itself(path / name) != PlaceKind::kFolder) {
+          unread(shown, {}, Error(ErrorCode::kNotRegular, "is a link to a folder; not followed"));
+        } else if (depth == kMaxFolderDepth) {
+          unread(shown, {}, Error(ErrorCode::kLimitDepth, "lies too deep; name it itself"));
+        } else {
+          folder(path / name, shown + "/", depth + 1);
+        }
+        continue;
+      }
+      if (done.contains(name)) continue;
+      try {
+        const auto opened = directory->open_member_if_present(name);
+        if (opened == nullptr) continue;
+        const bool is_data = dcp::rank_of_data_file(name).has_value();
+        file(opened, shown, is_data ? PickleSearch::kData : PickleSearch::kFile);
+      } catch (const Error& error) {
+        if (error.code() == ErrorCode::kInterrupted) throw;
+        unread(shown, {}, error);
+      }
+    }
+  }
+
+  void file(const std::shared_ptr<const File>& opened, const std::string& shown,
+            PickleSearch search) {
+    if (hdf5::looks_like_hdf5(*opened)) return hdf5_file(opened, shown);
+    look(opened, shown, {}, search);
+  }
+
+  GlobalScan result() {
+    GlobalScan scan;
+    for (auto& [name, use] : uses_) scan.globals.push_back(std::move(use));
+    std::stable_sort(scan.globals.begin(), scan.globals.end(),
+                     [](const auto& a, const auto& b) { return a.status < b.status; });
+    scan.pickles = pickles_;
+    scan.findings = std::move(findings_);
+    return scan;
+  }
+
+ private:
+  void check_cancelled() const {
+    if (options_.cancelled && options_.cancelled())
+      throw Error(ErrorCode::kInterrupted, "interrupted");
+  }
+
+  void unread(const std::string& file, const std::string& key, const Error& error) {
+    if (findings_.size() >= kMaxFindings) return;
+    findings_.push_back({.code = error.code(),
+                         .message = error.what(),
+                         .file = file,
+                         .key = key,
+                         .bytes = {},
+                         .hint = error.hint()});
+  }
+
+  void note(const NameScanner& scanner, const std::string& file, const std::string& where) {
+    ++pickles_;
+    for (const ScannedName& scanned : scanner.names()) {
+      const GlobalUse::Status status = status_of(scanned.status);
+      if (status == GlobalUse::Status::kUnknown) unknown_.insert(scanned.name.dotted());
+      const auto [at, fresh] = uses_.try_emplace(Name{scanned.name.module, scanned.name.name});
+      GlobalUse& use = at->second;
+      if (fresh) use = {scanned.name.module, scanned.name.name, status, 0, file, where};
+      ++use.pickles;
+      if (status < use.status) {
+        use.status = status;
+        use.file = file;
+        use.where = where;
+      }
+    }
+  }
+
+  // `key`: of the item that the bytes belong to.
+  void look(const std::shared_ptr<const ByteSource>& source, const std::string& shown,
+            const std::string& key, PickleSearch search) {
+    const auto place_of = [&](const std::string& place) { return key.empty() ? place : key; };
+    search_pickles(source, {options_.allowed, search, options_.storages},
+                   {.found =
+                        [&](const NameScanner& scanner, const std::string& place) {
+                          check_cancelled();
+                          note(scanner, shown, place_of(place));
+                        },
+                    .unread =
+                        [&](const Error& error, const std::string& place) {
+                          if (search != PickleSearch::kRest || options_.unread_rest)
+                            unread(shown, place_of(place), error);
+                        }});
+  }
+
+  // The state dict that fsdp-ckpt keeps beside the datasets.
+  void hdf5_file(const std::shared_ptr<const File>& opened, const std::string& shown) {
+    const std::vector<std::byte> pickle = hdf5::content_pickle(opened);
+    if (pickle.empty()) return;
+    const auto source = std::make_shared<MemorySource>(pickle);
+    look(source, shown, "/.fsdp/content", PickleSearch::kPickle);
+  }
+
+  void dcp_folder(const fs::path& path, const Folder& directory, const std::string& inside,
+                  std::set<std::string>& done) {
+    const std::vector<std::string> names = directory.list();
+    const bool central = std::find(names.begin(), names.end(), dcp::kMetadataName) != names.end();
+    for (const std::string& name : names) {
+      if (name != dcp::kMetadataName && !dcp::rank_of_local_metadata(name)) continue;
+      done.insert(name);
+      try {
+        look(directory.open_member(name), inside + name, {}, PickleSearch::kPickle);
+      } catch (const Error& error) {
+        if (error.code() == ErrorCode::kInterrupted) throw;
+        unread(inside + name, {}, error);
+      }
+    }
+    // Whatever names the metadata contain, their tables tell where the archives lie.
+    std::set<std::string> allowed = options_.allowed;
+    allowed.insert(unknown_.begin(), unknown_.end());
+    std::unique_ptr<Checkpoint> checkpoint;
+    try {
+      checkpoint = dcp::open_dcp(path, allowed);
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::kInterrupted) throw;
+      // Data files are examined without it.
+      unread(inside + std::string(central ? dcp::kMetadataName : "*.metadata"), {},
+             error.in("does not say where items lie"));
+      return;
+    }
+    items(checkpoint->index(), directory, inside, done);
+  }
+
+  using Ranges = std::vector<std::pair<std::uint64_t, std::uint64_t>>;  // begin, end
+
+  void items(Index index, const Folder& directory, const std::string& inside,
+             std::set<std::string>& done) {
+    FilePool pool(directory);
+    pool.examine(index.files);
+    Spill spill;
+    std::vector<Ranges> covered(index.files.size());
+    const auto look_into = [&](const std::string& key, const Location& location) {
+      check_cancelled();
+      covered[location.file].emplace_back(location.offset, location.offset + location.length);
+      if (options_.selects && !options_.selects(key)) return;
+      const std::string& name = index.files[location.file].name;
+      if (dcp::is_state_file(name)) return;  // a file of its own
+      try {
+        const dcp::Item item = dcp::item_bytes(pool.get(location.file), location,
+                                               index.transforms[location.transform], spill);
+        look(item.stream, inside + name, key, PickleSearch::kFile);
+      } catch (const Error& error) {
+        if (error.code() == ErrorCode::kInterrupted) throw;
+        unread(inside + name, key, error);
+      }
+    };
+    for (const TensorEntry& tensor : index.tensors) {
+      for (std::size_t c = 0; c < tensor.chunks.size(); ++c)
+        look_into(tensor.key, tensor.chunks.location(c));
+    }
+    std::set<std::pair<std::uint32_t, std::uint64_t>> shared;  // file, byte
+    for (const ValueEntry& value : index.values) {
+      const Location& at = value.location;
+      if (options_.selects && !options_.selects(value.key)) continue;
+      if (!value.member || shared.emplace(at.file, at.offset).second) look_into(value.key, at);
+    }
+    for (std::uint32_t f = 0; f < index.files.size(); ++f) {
+      const FileEntry& file = index.files[f];
+      if (!dcp::rank_of_data_file(file.name) || !file.bytes) continue;
+      done.insert(file.name);
+      if (!options_.selects) uncovered(pool.get(f), inside + file.name, std::move(covered[f]));
+    }
+  }
+
+  // The bytes of a data file that belong to no item.
+  void uncovered(const std::shared_ptr<const File>& file, const std::string& shown,
+                 Ranges covered) {
+    covered.emplace_back(file->size(), file->size());
+    std::sort(covered.begin(), covered.end());
+    std::uint64_t at = 0;
+    for (const auto& [begin, end] : covered) {
+      if (begin > at) {
+        look(std::make_shared<SourceRange>(file, at, std::min(begin, file->size()) - at), shown,
+             cat("bytes ", at, " to ", begin, ", of no item"), PickleSearch::kRest);
+      }
+      at = std::max(at, std::min(end, file->size()));
+    }
+  }
+
+  const GlobalScanOptions& options_;
+  std::map<Name, GlobalUse> uses_;
+  std::set<std::string> unknown_;
+  std::uint64_t pickles_ = 0;
+  Findings findings_;
+};
+
+}  // namespace
+
+GlobalScan scan_globals(const fs::path& path, const GlobalScanOptions& options) {
+  Scanner scanner(options);
+  fs::path at = path;
+  const std::string name = path.filename();
+  const fs::path parent = folder_of_place(path);
+  // The metadata or one data file of a folder stands for the folder.
+  const bool is_data = dcp::rank_of_data_file(name).has_value();
+  if (name == dcp::kMetadataName || (is_data && dcp::is_dcp_folder(parent))) at = parent;
+  const StoreSession session;
+  const PlaceKind kind = kind_of_place(at);
+  if (kind == PlaceKind::kFolder) {
+    scanner.folder(at, {}, 0);
+  } else if (kind != PlaceKind::kNothing) {
+    scanner.file(file_at(at), at.filename(), is_data ? PickleSearch::kData : PickleSearch::kFile);
+  }
+  return scanner.result();
+}
+
+}  // namespace fsdp::formats

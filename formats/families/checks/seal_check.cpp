@@ -1,0 +1,383 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/families/checks/seal_check.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <set>
+#include <span>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include "formats/bytes/base/crc32.h"
+#include "formats/bytes/base/error.h"
+#include "formats/bytes/base/text.h"
+#include "formats/bytes/files/file.h"
+#include "formats/bytes/files/no_answer.h"
+#include "formats/bytes/outputs/place.h"
+#include "formats/bytes/store/place.h"
+#include "formats/bytes/store/snapshot.h"
+#include "formats/families/dcp/names.h"
+#include "formats/families/torch/index.h"
+#include "formats/state/checkpoint/parallel_check.h"
+
+namespace fsdp::formats {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Bytes of a file that one thread reads at a time.
+constexpr std::uint64_t kPartBytes = 64U << 20U;
+// Files of which a fast check reads everything.
+constexpr std::uint64_t kSmallBytes = 1U << 20U;
+
+// A part of a file whose checksum is not known yet.
+struct Part {
+  std::size_t file;
+  std::uint64_t begin;
+  std::uint64_t end;
+};
+
+bool stands_for_folder(const std::string& name) {
+  return name == dcp::kMetadataName || dcp::rank_of_data_file(name).has_value() ||
+         name.ends_with(".safetensors.index.json") || is_torch_index_name(name);
+}
+
+fs::path parent_of(const fs::path& path) {
+  if (in_store(path)) return folder_of_place(path);
+  const fs::path parent = fs::absolute(path).lexically_normal().parent_path();
+  return parent.empty() ? fs::path(".") : parent;
+}
+
+fs::path without_slash(const fs::path& folder) {
+  if (in_store(folder)) return url_of(folder);
+  return folder.has_filename() || !folder.has_relative_path() ? folder : folder.parent_path();
+}
+
+// A checkpoint's files, opened one after the other, and their checksums: known ones, and ones
+// computed by reading.
+class Sums {
+ public:
+  Sums(const Folder& folder, std::vector<std::string> names, const VerifyOptions& options)
+      : folder_(folder),
+        names_(std::move(names)),
+        options_(options),
+        ledgers_(names_.size()),
+        bytes_(names_.size()) {}
+
+  // Learns the size of file `number`.  Throws: what opening throws.
+  std::uint64_t open(std::size_t number) {
+    const auto file = folder_.open_member(names_[number]);
+    return bytes_[number] = file->size();
+  }
+
+  // Plans to read the parts of the file without a known checksum.
+  void want(std::size_t number) {
+    const auto file = folder_.open_member(names_[number]);
+    std::uint64_t at = 0;
+    const auto gap_until = [&](std::uint64_t end) {
+      for (; at < end; at += std::min(kPartBytes, end - at))
+        parts_.push_back({number, at, std::min(end, at + kPartBytes)});
+    };
+    for (const CrcLedger::Run& run : known_runs(*file, number)) {
+      // If parts overlap, as in hostile metadata, the first one counts.
+      if (run.begin < at || run.begin + run.bytes > bytes_[number]) continue;
+      gap_until(run.begin);
+      ledgers_[number].add(run.begin, run.bytes, run.crc);
+      at = run.begin + run.bytes;
+    }
+    gap_until(bytes_[number]);
+  }
+
+  // Reads.  Errors are findings.  Throws: kInterrupted.
+  Findings read() {
+    VerifyReport report;
+    VerifyOptions options = options_;
+    options.on_progress = {};
+    run_checks(
+        parts_.size(), options, report,
+        [&](std::size_t i, std::span<std::byte> buffer) { return read_part(parts_[i], buffer); },
+        [&](std::size_t i, const Error& error) {
+          const std::string& name = names_[parts_[i].file];
+          Finding finding = finding_from(error, escape((folder_.path() / name).native()));
+          finding.file = name;
+          return finding;
+        },
+        [&](std::size_t i, const CheckResult& result) {
+          // A part that could not be read has a finding.
+          const Part& part = parts_[i];
+          if (result.findings.empty())
+            ledgers_[part.file].add(part.begin, part.end - part.begin, result.crc);
+        },
+        [&](std::size_t i) {
+          const Part& part = parts_[i];
+          return folder_.read_by_requests() && folder_.open_member(names_[part.file])
+                                                   ->read_ahead(part.begin, part.end - part.begin);
+        });
+    return std::move(report.findings);
+  }
+
+  // Nothing if not all of the file could be read.
+  std::optional<std::uint32_t> crc(std::size_t number) const {
+    return ledgers_[number].total(bytes_[number]);
+  }
+
+  // Learns what the other members of a team have read of the files.  Called by all.
+  void join_known() {
+    if (options_.team == nullptr || options_.crcs == nullptr) return;
+    Packed mine;
+    for (const std::string& name : names_) {
+      std::vector<CrcLedger::Run> runs;
+      try {
+        if (const auto file = folder_.open_member_if_present(name))
+          runs = options_.crcs->runs(*file);
+      } catch (const Error&) {
+        // `open` will say what is wrong with it.
+      }
+      mine.number(runs.size());
+      for (const CrcLedger::Run& run : runs)
+        mine.number(run.begin).number(run.bytes).number(run.crc);
+    }
+    std::vector<CrcLedger> joined(names_.size());
+    for (const std::string& sent : options_.team->exchange("checksums of files", mine.take())) {
+      Unpacked fields(sent);
+      for (CrcLedger& ledger : joined) {
+        for (std::uint64_t left = fields.number(); left != 0; --left) {
+          const std::uint64_t begin = fields.number();
+          const std::uint64_t bytes = fields.number();
+          ledger.add(begin, bytes, static_cast<std::uint32_t>(fields.number()));
+        }
+      }
+    }
+    for (const CrcLedger& ledger : joined) known_.push_back(ledger.runs());
+  }
+
+ private:
+  // The parts of the file that were read for other checks.
+  std::vector<CrcLedger::Run> known_runs(const File& file, std::size_t number) const {
+    if (!known_.empty()) return known_[number];
+    return options_.crcs == nullptr ? std::vector<CrcLedger::Run>() : options_.crcs->runs(file);
+  }
+
+  CheckResult read_part(const Part& part, std::span<std::byte> buffer) {
+    const auto file = folder_.open_member(names_[part.file]);
+    std::uint32_t crc = 0;
+    for (std::uint64_t at = part.begin; at < part.end;) {
+      if (options_.cancelled && options_.cancelled())
+        throw Error(ErrorCode::kInterrupted, "interrupted");
+      const auto bytes = buffer.first(
+          static_cast<std::size_t>(std::min<std::uint64_t>(buffer.size(), part.end - at)));
+      file->read_at(at, bytes);
+      crc = crc32(crc, bytes);
+      at += bytes.size();
+    }
+    CheckResult result;
+    result.crc = crc;
+    return result;
+  }
+
+  const Folder& folder_;
+  const std::vector<std::string> names_;
+  const VerifyOptions& options_;
+  std::vector<CrcLedger> ledgers_;
+  std::vector<std::uint64_t> bytes_;
+  std::vector<Part> parts_;
+  std::vector<std::vector<CrcLedger::Run>> known_;  // of each file; empty: this process is alone
+};
+
+// A killed run of `seal` leaves this behind.
+bool is_leftover(const std::string& name) {
+  return name == OutputPlace::temporary_of(std::string(kSealName));
+}
+
+// Every file that a seal of the place has to list.
+std::vector<std::string> files_at(const Folder& folder, const SealPlace& place) {
+  if (place.single) return {place.only};
+  std::vector<std::string> names;
+  for (std::string& name : folder.list_files()) {
+    const bool counts = place.only.empty() || name == place.only ||
+                        (place.only.ends_with('/') && name.starts_with(place.only));
+    if (counts && name != place.name && !is_leftover(name)) names.push_back(std::move(name));
+  }
+  return names;
+}
+
+Finding seal_finding(ErrorCode code, std::string message, std::string file) {
+  return {
+      .code = code, .message = std::move(message), .file = std::move(file), .key = {}, .bytes = {}};
+}
+
+class SealCheck {
+ public:
+  SealCheck(const SealPlace& place, const VerifyOptions& options)
+      : place_(place), options_(options), folder_(folder_at(place.folder)) {
+    report_.seal = escape((place.folder / place.name).native());
+    report_.whole = !options.fast;
+  }
+
+  SealReport run() {
+    if (!read()) return std::move(report_);
+    compare_names();
+    compare_content();
+    report_.state = report_.findings.empty() ? SealState::kMatches : SealState::kDiffers;
+    return std::move(report_);
+  }
+
+ private:
+  void add(ErrorCode code, std::string message, std::string file) {
+    report_.findings.push_back(seal_finding(code, std::move(message), std::move(file)));
+  }
+
+  bool read() {
+    try {
+      sealed_ = read_seal(*folder_->open_member(place_.name));
+      if (place_.single) {
+        if (sealed_.size() != 1) {
+          throw Error(ErrorCode::kSeal,
+                      cat("lists ", sealed_.size(), " files, expected one, ", quote(place_.only)));
+        }
+        // A file and its seal may be renamed together.
+        sealed_[0].name = place_.only;
+      }
+      return true;
+    } catch (const Error& error) {
+      if (is_no_answer(error.code())) throw;
+      Finding finding = finding_from(error, report_.seal);
+      finding.code = ErrorCode::kSeal;
+      finding.file = place_.name;
+      finding.message = "the seal cannot be relied on: " + finding.message;
+      report_.findings.push_back(std::move(finding));
+      report_.state = SealState::kUnreadable;
+      return false;
+    }
+  }
+
+  void compare_names() {
+    const std::vector<std::string> present = files_at(*folder_, place_);
+    std::set<std::string> listed;
+    for (const SealedFile& file : sealed_) listed.insert(file.name);
+    for (const std::string& name : present) {
+      if (!listed.contains(name)) {
+        add(ErrorCode::kSealExtra,
+            "is not in the seal: it was added later, or the seal is that of another checkpoint",
+            name);
+      }
+    }
+    const std::set<std::string> there(present.begin(), present.end());
+    std::erase_if(sealed_, [&](const SealedFile& file) {
+      const bool counts = place_.only.empty() || file.name == place_.only ||
+                          (place_.only.ends_with('/') && file.name.starts_with(place_.only));
+      if (!counts) return true;
+      if (there.contains(file.name)) return false;
+      add(ErrorCode::kSealMissing, cat("is missing; the seal has it with ", file.bytes, " bytes"),
+          file.name);
+      return true;
+    });
+  }
+
+  void compare_content() {
+    std::vector<std::string> names;
+    for (const SealedFile& file : sealed_) names.push_back(file.name);
+    Sums sums(*folder_, names, options_);
+    sums.join_known();
+    std::vector<bool> wanted(sealed_.size(), false);
+    report_.files = sealed_.size();
+    for (std::size_t i = 0; i < sealed_.size(); ++i) {
+      const SealedFile& file = sealed_[i];
+      try {
+        const std::uint64_t bytes = sums.open(i);
+        if (bytes != file.bytes) {
+          add(ErrorCode::kSealMismatch, cat("has ", bytes, " bytes, sealed with ", file.bytes),
+              file.name);
+          continue;
+        }
+        const bool metadata = fs::path(file.name).filename() == dcp::kMetadataName;
+        wanted[i] = !options_.fast || metadata || bytes <= kSmallBytes;
+        if (wanted[i]) sums.want(i);
+      } catch (const Error& error) {
+        Finding finding = finding_from(error, escape((folder_->path() / file.name).native()));
+        finding.file = file.name;
+        report_.findings.push_back(std::move(finding));
+      }
+    }
+    for (Finding& finding : sums.read()) report_.findings.push_back(std::move(finding));
+    for (std::size_t i = 0; i < sealed_.size(); ++i) {
+      const auto crc = wanted[i] ? sums.crc(i) : std::nullopt;
+      if (!crc || *crc == sealed_[i].crc) continue;
+      add(ErrorCode::kSealMismatch,
+          cat("CRC-32 of the file sealed ", hex32(sealed_[i].crc), ", computed ", hex32(*crc),
+              ": its content was changed after it was sealed, or it is the file of another save"),
+          sealed_[i].name);
+    }
+  }
+
+  const SealPlace& place_;
+  const VerifyOptions& options_;
+  std::shared_ptr<const Folder> folder_;
+  std::vector<SealedFile> sealed_;
+  SealReport report_;
+};
+
+}  // namespace
+
+SealPlace seal_place(const fs::path& path) {
+  if (is_folder(path)) return {without_slash(path), std::string(kSealName), "", false};
+  const fs::path folder = folder_of_place(path);
+  const std::string name = path.filename();
+  if (stands_for_folder(name)) return {folder, std::string(kSealName), "", false};
+  return {folder, sidecar_name(name), name, true};
+}
+
+std::optional<SealPlace> find_seal(const fs::path& path) {
+  const SealPlace own = seal_place(path);
+  // One folder above, if that folder's seal covers it.
+  const fs::path above = own.single ? own.folder : parent_of(own.folder);
+  const fs::path inner = own.folder / own.name;
+  const fs::path outer = above / kSealName;
+  if (in_store(path)) {
+    // Not exists_at: a store would be asked for folders of these names too.
+    const auto found = find_stored({url_of(inner), url_of(outer)});
+    if (found[0]) return own;
+    if (!found[1]) return std::nullopt;
+  } else {
+    if (exists_at(inner)) return own;
+    if (!exists_at(outer)) return std::nullopt;
+  }
+  SealPlace place{above, std::string(kSealName), own.only, false};
+  if (!own.single) place.only = name_of_place(own.folder) + "/";
+  try {
+    const auto sealed = read_seal(*folder_at(above)->open_member(place.name));
+    const bool lists = std::any_of(sealed.begin(), sealed.end(), [&](const SealedFile& file) {
+      return own.single ? file.name == place.only : file.name.starts_with(place.only);
+    });
+    if (!lists) return std::nullopt;
+  } catch (const Error& error) {
+    if (is_no_answer(error.code())) throw;
+    // It cannot be told whether this seal covers the path: checking it reports what is wrong with
+    // it.
+  }
+  return place;
+}
+
+SealReport check_seal(const SealPlace& place, const VerifyOptions& options) {
+  return SealCheck(place, options).run();
+}
+
+std::vector<SealedFile> files_to_seal(const SealPlace& place, const VerifyOptions& options) {
+  const auto folder = folder_at(place.folder);
+  const std::vector<std::string> names = files_at(*folder, place);
+  Sums sums(*folder, names, options);
+  std::vector<SealedFile> sealed;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    sealed.push_back({names[i], sums.open(i), 0});
+    if (!options.fast) sums.want(i);
+  }
+  const Findings findings = sums.read();
+  throw_if_damaged(findings, escape(place.folder.native()));
+  for (std::size_t i = 0; i < sealed.size() && !options.fast; ++i)
+    sealed[i].crc = sums.crc(i).value();
+  return sealed;
+}
+
+}  // namespace fsdp::formats

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// Compares a checkpoint with its seal, and collects what a new seal of it has to list.
+//
+// The seal of a folder lists every file in it, in folders inside it too; the seal of a single file
+// lists that file.  A checkpoint inside a sealed folder (one of Accelerate's folders, one file of
+// several) is compared with that folder's seal.  No seal lists the seals themselves.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "formats/bytes/files/file_crcs.h"
+#include "formats/bytes/files/seal.h"
+#include "formats/state/checkpoint/checkpoint.h"
+#include "formats/state/model/finding.h"
+
+namespace fsdp::formats {
+
+enum class SealState {
+  kNone,        // there is no seal
+  kMatches,     // everything compared is as it was sealed
+  kDiffers,     // something differs
+  kUnreadable,  // the seal itself is damaged, or of a version that this program does not know
+};
+
+// The seal that covers a path, if there is one.
+struct SealPlace {
+  std::filesystem::path folder;  // names in the seal are relative to it
+  std::string name;              // of the seal, in the folder
+  std::string only;  // the part of the seal that counts: all (empty), a file, or a folder ("sub/")
+  bool single = false;  // the seal of a single file
+};
+// Looks beside the checkpoint and one folder above.  A data file, `.metadata` or an index
+// represents its folder, as everywhere.
+// Throws: kIo, kNotFound.
+std::optional<SealPlace> find_seal(const std::filesystem::path& path);
+
+// Returns the place of a new seal of the path, whether or not one exists.
+SealPlace seal_place(const std::filesystem::path& path);
+
+struct SealReport {
+  SealState state = SealState::kNone;
+  std::string seal;         // its path for messages, escaped
+  std::uint64_t files = 0;  // compared
+  bool whole = false;       // every byte was compared; otherwise only sizes and small files
+  Findings findings;
+};
+
+// Compares sizes and checksums of the files that the seal names, and checks that there are no
+// others.  `options.fast`: compares only the size of files above 1 MiB, except for `.metadata`.
+// `options.crcs` holds the checksums that are known already; the rest is read, on several threads.
+// Every failure is a finding: kSeal, kSealMissing, kSealExtra, kSealMismatch, and codes of read
+// errors.
+// Throws: kInterrupted.
+SealReport check_seal(const SealPlace& place, const VerifyOptions& options);
+
+// Returns the files that a seal of the place has to list now.  As in check_seal, the parts that
+// `options.crcs` lacks are read; with `options.fast` nothing is read, and no checksum is set.
+// Throws: kName, kInterrupted, kIo, and what opening the files throws (links that lead out of the
+// folder, pipes).
+std::vector<SealedFile> files_to_seal(const SealPlace& place, const VerifyOptions& options);
+
+}  // namespace fsdp::formats

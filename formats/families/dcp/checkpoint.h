@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// A torch.distributed.checkpoint folder: `.metadata` (or one per rank) and the data files it names.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "formats/bytes/base/team.h"
+#include "formats/state/checkpoint/checkpoint.h"
+
+namespace fsdp::formats::dcp {
+
+// Returns whether the folder holds `.metadata` or rank-local metadata files.
+bool is_dcp_folder(const std::filesystem::path& folder);
+
+// Opens the folder: reads its metadata and the sizes of its files, but no data.  The members of a
+// team open it together, and its leader reads the metadata for all.
+// Throws: kNoMetadata (naming the leftovers of an interrupted save), kNotRegular, kMetaType,
+// kGlobal and the rest of read_metadata; kPath, kPathEscape for files outside the folder.
+std::unique_ptr<Checkpoint> open_dcp(const std::filesystem::path& folder,
+                                     const std::set<std::string>& allowed_globals,
+                                     Team* team = nullptr);
+
+}  // namespace fsdp::formats::dcp

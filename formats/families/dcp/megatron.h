@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// Megatron-Core's torch_dist folders: a folder of torch.distributed.checkpoint with the state that
+// is not sharded, and `metadata.json`, which names the kind of folder and is written last.  Up to
+// 0.18 that state is the file `common.pt`, from 0.19 on an item: a list of one dict.
+// Source: megatron/core/dist_checkpointing of Megatron-Core 0.9 to 0.19; docs/formats/megatron.md.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "formats/bytes/files/file.h"
+#include "formats/containers/pickle/value.h"
+#include "formats/state/model/finding.h"
+
+namespace fsdp::formats::dcp {
+
+// Returns the metadata.json of a folder of that layout (see names.h).
+std::string_view megatron_metadata(std::string_view layout);
+
+struct MegatronFolder {
+  enum class Common { kFile, kItem, kUnclear };
+  Common common = Common::kFile;       // what holds the common state; unclear: neither, or both
+  std::string_view layout;             // see names.h
+  std::optional<std::string> version;  // of the sharded part, if metadata.json states it
+  Findings findings;                   // what is missing, or contradicts something else
+};
+
+// `item`: the folder has the item of the common state.  Returns nothing if the folder, although it
+// has files of these names, is not Megatron-Core's.
+// Throws: what opening and reading files throw.
+std::optional<MegatronFolder> megatron_folder(const Folder& folder,
+                                              const std::vector<std::string>& names, bool item);
+
+// Returns the common state that the item's value holds; nullptr if it is not a list of one dict.
+// Lifetime: that of `root`.
+const Value* common_state_of(const Value& root);
+// Returns the value of such an item.
+Value common_state_item(Value state);
+
+}  // namespace fsdp::formats::dcp

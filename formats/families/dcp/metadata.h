@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// The `.metadata` pickle of a torch.distributed.checkpoint folder, as an index.
+// Source: torch/distributed/checkpoint/{metadata,filesystem}.py of PyTorch 1.13 to 2.15;
+// docs/formats/dcp.md.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "formats/bytes/base/byte_source.h"
+#include "formats/state/model/finding.h"
+#include "formats/state/model/index.h"
+
+namespace fsdp::formats::dcp {
+
+// The place of a chunk in another rank's file.
+struct Replica {
+  std::size_t chunk;  // its position in the tensor's chunks
+  Location location;
+};
+// By the tensor's key.
+using Replicas = std::map<std::string, std::vector<Replica>>;
+
+struct Metadata {
+  Index index;        // files by name, sizes not yet known; chunk and value locations are items
+  Findings findings;  // chunks without an item, items without a chunk, chunks of another rank than
+                      // their tensor, ...
+  std::optional<std::string> version;
+  Replicas replicas;   // of ranks that wrote metadata of their own
+  bool nested = true;  // planner_data gives the path of each key; else a path is one step, the key
+};
+
+// Reads the stream that fills `source`.  `name` is the file's name, for findings.
+//
+// Names that PyTorch's writers do not produce are refused (kGlobal), except those in
+// `allowed_globals`, which make planner_data unusable if they occur in it.  Millions of chunks are
+// folded as they come: memory is some hundred bytes per chunk.  Throws: kMetaType, kDtype,
+// kOverflow, kGlobal, kType, kKey, kReduce, kBuild, kLimitDepth; what the pickle machine throws.
+Metadata read_metadata(const ByteSource& source, const std::string& name,
+                       const std::set<std::string>& allowed_globals = {});
+
+}  // namespace fsdp::formats::dcp

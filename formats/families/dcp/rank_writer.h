@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// A torch.distributed.checkpoint folder written by many processes that each hold some parts: every
+// process plans the same folder and writes its own file of it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "formats/bytes/outputs/file.h"
+#include "formats/bytes/outputs/stream.h"
+#include "formats/containers/pickle/value.h"
+#include "formats/families/dcp/folder_plan.h"
+
+namespace fsdp::formats::dcp {
+
+// A tensor as the ranks hold it.
+struct PartTensor {
+  DType dtype = DType::kFloat32;
+  std::vector<std::int64_t> shape;  // of the whole tensor
+  // The rank that writes each part, cut by torch.chunk's rule along rows; null: every rank has the
+  // whole.
+  std::shared_ptr<const std::vector<std::int64_t>> writers;
+  // Leading dimensions that make up the rows (shard_spec.h): 1 for those of dimension 0.
+  std::size_t row_dims = 1;
+  // If not empty: the tensor consists of these blocks, each cut along its own rows into equally
+  // many parts, and `writers` has the parts of one block after the other.
+  std::vector<TensorBlock> blocks;
+};
+
+// The dense tensor that stands for tensor `number` of a list, as content_of has tensors of an
+// index (content.h).
+Value part_reference(std::size_t number, const PartTensor& tensor);
+
+// Values are in rank 0's file, whole tensors spread over the ranks as DCP does it (dcp/balance.h).
+// A part is a chunk, or several if its rows are more than one box (boxes_of_rows).  Parts without
+// rows have none; tensors without dimensions or elements are in the file of the rank that has the
+// first part.
+class RankPlan : public FolderPlan {
+ public:
+  // `content`: a nested dict whose tensors are references to `tensors`.  The same on every rank
+  // except for plain values, which only rank 0 needs: they are encoded if `with_values` is set.
+  // Throws: kUsage (world size), kUnsupported naming a value (a tuple) that holds a tensor in
+  // parts; what entries_of and write_pickle throw.
+  RankPlan(const Value& content, std::span<const PartTensor> tensors, std::int64_t world_size,
+           bool with_values);
+};
+
+// The bytes of tensor `number` on this rank, dense and row-major: its part, or the whole.
+// Lifetime: until the next call.
+using PartBytes = std::function<std::span<const std::byte>(std::size_t number)>;
+
+// Writes `rank`'s part of the folder, after reserving space for it; does not finish the file.
+// `use`: see OutputStream.
+// Throws: kNoSpace, kIo; what `bytes` throws; kShape if it returns another number of bytes than
+// planned; kExtent if anything else does not lie at its planned place.
+void write_rank_file(OutputFile& file, const RankPlan& layout, std::int64_t rank,
+                     const PartBytes& bytes, CacheUse use);
+
+// Writes `.metadata`.
+void write_metadata_file(OutputFile& file, const FolderPlan& items);
+
+}  // namespace fsdp::formats::dcp

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Element types: the mapping between HDF5 types and dtypes.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "formats/bytes/base/dtype.h"
+#include "formats/families/hdf5/library.h"
+
+namespace fsdp::formats::hdf5 {
+
+// The type in the file, and the `dtype` attribute if that type alone is ambiguous.
+struct FileType {
+  Handle type;
+  std::optional<std::string> attribute;
+};
+// As in h5py, if it has the type: IEEE floats, integers, the enum (FALSE, TRUE) of bool, the
+// compound (r, i) of complex numbers; unsigned integers of the same width for the rest.
+FileType file_type(DType dtype);
+
+// Returns the dtype of an HDF5 type; nothing if tensors do not have such a type.
+std::optional<DType> dtype_of(hid_t type);
+
+// "a big-endian float", "a compound", ...: for messages.
+std::string type_words(hid_t type);
+
+// The type of text as h5py writes it: UTF-8 of any length.
+Handle text_type();
+
+}  // namespace fsdp::formats::hdf5

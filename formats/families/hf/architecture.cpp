@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/families/hf/architecture.h"
+
+#include <regex.h>
+
+#include <algorithm>
+#include <memory>
+#include <set>
+
+#include "formats/bytes/base/error.h"
+#include "formats/bytes/base/text.h"
+#include "formats/families/hf/architecture_data.h"
+#include "formats/families/hf/config_values.h"
+#include "formats/families/hf/expected_tensors.h"
+#include "formats/families/hf/json_parts.h"
+#include "formats/families/hf/name_pattern.h"
+
+namespace fsdp::formats::hf {
+namespace {
+
+// Longer names are not those of a model, and an expression takes time that grows with them.
+constexpr std::size_t kMaxIgnored = 500;
+
+// Returns the first part of the configuration that is of another model than the data are of; empty:
+// none.
+std::string other_inside(const Json& config, const Json& data) {
+  const Json* inside = data.find("sub");
+  if (inside == nullptr || inside->as_object() == nullptr) return {};
+  for (const auto& [path, type] : *inside->as_object()) {
+    const Json* at = &config;
+    for (std::size_t begin = 0; at != nullptr && begin <= path.size();) {
+      const std::size_t end = std::min(path.find('.', begin), path.size());
+      at = at->find(path.substr(begin, end - begin));
+      begin = end + 1;
+    }
+    const Json* own = at == nullptr ? nullptr : at->find("model_type");
+    if (own != nullptr && own->as_string() != nullptr && *own->as_string() != text_of(type))
+      return cat(path, " is of model_type ", quote(*own->as_string(), 100));
+  }
+  return {};
+}
+
+// The name of what is quantized: of a module, or of a parameter that is no module's weight.
+std::string quantized_part(const std::string& name) {
+  static constexpr std::string_view kEnds[] = {"_scale_inv", "_scale", "_blocks", "_scales"};
+  std::string out = name;
+  for (const std::string_view end : kEnds) {
+    if (out.ends_with(end)) out.resize(out.size() - end.size());
+  }
+  constexpr std::string_view kWeight = ".weight";
+  if (out.ends_with(kWeight)) out.resize(out.size() - kWeight.size());
+  return out;
+}
+
+// What stands before the last dot: methods have parts of their own, "q_proj.qweight".
+std::string module_of(const std::string& name) {
+  return name.substr(0, std::min(name.rfind('.'), name.size()));
+}
+
+std::string sizes_text(const std::vector<std::int64_t>& shape) {
+  std::string out;
+  for (const std::int64_t size : shape)
+    out += (out.empty() ? "" : ", ") + (size < 0 ? std::string("?") : std::to_string(size));
+  return "[" + out + "]";
+}
+
+bool fits(const ExpectedTensor& expected, const std::vector<std::int64_t>& shape) {
+  if (!expected.shape) return true;
+  return expected.shape->size() == shape.size() &&
+         std::equal(shape.begin(), shape.end(), expected.shape->begin(),
+                    [](std::int64_t a, std::int64_t b) { return b < 0 || a == b; });
+}
+
+}  // namespace
+
+std::optional<Architecture> Architecture::of(const Json& config, std::string& unknown) {
+  const Json* type = config.find("model_type");
+  if (type == nullptr || type->as_string() == nullptr) {
+    unknown = "config.json has no model_type";
+    return std::nullopt;
+  }
+  const auto data = architecture_data(*type->as_string());
+  if (!data) {
+    unknown = cat("model_type ", quote(*type->as_string(), 100), " is not known");
+    return std::nullopt;
+  }
+  if (std::string other = other_inside(config, *data); !other.empty()) {
+    unknown = std::move(other);
+    return std::nullopt;
+  }
+  Architecture out;
+  const Json::Array& named = list_of(config.find("architectures"));
+  out.assumed_ = named.size() != 1;
+  out.name_ = out.assumed_ ? text_of(*data->find("main")) : text_of(named[0]);
+  const Json* const classes = data->find("classes");
+  const Json* const own = classes == nullptr ? nullptr : classes->find(out.name_);
+  if (own == nullptr) {
+    unknown = cat("class ", quote(out.name_, 100), " of model_type ",
+                  quote(*type->as_string(), 100), " is not known");
+    return std::nullopt;
+  }
+  out.producer_ = architecture_producer();
+  const Json* quantization = config.find("quantization_config");
+  out.quantized_ = quantization != nullptr && !quantization->is_null();
+  const ConfigValues values(config, *data);
+  const Json::Array& entries = list_of(data->find("entries"));
+  const Json::Array& tails = list_of(data->find("tails"));
+  const Json* const front = own->find("front");
+  if (front != nullptr) out.front_ = text_of(*front);
+  for (const char* which : {"file", "module"}) {
+    const Json* const numbers = own->find(which);
+    if (numbers == nullptr) continue;
+    Layout layout;
+    ExpectedTensors expansion(values, layout.tensors);
+    std::int64_t at = 0;
+    for (const Json& step : list_of(numbers)) {
+      at += *step.as_int();
+      const Json::Array& entry = list_of(&entries.at(static_cast<std::size_t>(at)));
+      const std::string& name = text_of(entry.at(0));
+      expansion.add(name.starts_with("~") ? out.front_ + name.substr(1) : name,
+                    list_of(&tails.at(static_cast<std::size_t>(*entry.at(1).as_int()))));
+    }
+    layout.open = expansion.open();
+    out.layouts_.push_back(std::move(layout));
+  }
+  if (const Json* renames = own->find("renames"); renames != nullptr && renames->as_object()) {
+    for (const auto& [name, to] : *renames->as_object()) out.renames_[name] = text_of(to);
+  }
+  if (const Json* tied = own->find("tied"); tied != nullptr && tied->as_object() != nullptr) {
+    for (const auto& [name, to] : *tied->as_object()) out.tied_[name] = text_of(to);
+  }
+  for (const Json& one : list_of(own->find("ignored"))) out.ignored_.push_back(text_of(one));
+  return out;
+}
+
+bool Architecture::ignores(const std::string& name) const {
+  if (name.size() > kMaxIgnored) return false;
+  if (name.ends_with("rotary_emb.inv_freq")) return true;
+  return std::any_of(ignored_.begin(), ignored_.end(), [&](const std::string& expression) {
+    regex_t compiled;
+    if (::regcomp(&compiled, expression.c_str(), REG_EXTENDED | REG_NOSUB) != 0) return false;
+    const bool matches = ::regexec(&compiled, name.c_str(), 0, nullptr, 0) == 0;
+    ::regfree(&compiled);
+    return matches;
+  });
+}
+
+bool Architecture::is_open(const std::string& name) const {
+  return std::any_of(layouts_.begin(), layouts_.end(),
+                     [&](const Layout& layout) { return layout.open.match(name); });
+}
+
+std::string Architecture::tied_to(const std::string& name) const {
+  return translated(tied_, name);
+}
+
+ModelDifferences Architecture::compared(const Layout& layout, const NamedShapes& tensors) const {
+  ModelDifferences out;
+  const auto& expected = layout.tensors;
+  // A configuration may speak of quantization that the weights do not have any more.
+  const bool quantized =
+      quantized_ && std::any_of(tensors.begin(), tensors.end(), [&](const auto& tensor) {
+        return !expected.contains(tensor.first);
+      });
+  std::set<std::string> present;
+  std::set<std::string> modules;
+  for (const auto& [name, shape] : tensors) {
+    present.insert(name);
+    if (quantized) modules.insert({quantized_part(name), module_of(name)});
+  }
+  std::set<std::string> known;  // parts of what is expected
+  if (quantized) {
+    for (const auto& [name, tensor] : expected) known.insert(quantized_part(name));
+  }
+  std::set<std::string> sources;  // of tied tensors that are there under their other name
+  for (const auto& [name, shape] : tensors) {
+    auto found = expected.find(name);
+    const std::string source = found == expected.end() ? tied_to(name) : std::string();
+    if (!source.empty()) {
+      sources.insert(source);
+      found = expected.find(source);
+    }
+    if (found == expected.end()) {
+      if (is_open(name) || ignores(name) ||
+          (quantized && (known.contains(quantized_part(name)) || known.contains(module_of(name)))))
+        continue;
+      out.unexpected.push_back(name);
+      continue;
+    }
+    ++out.matching;
+    if (!quantized && !fits(found->second, shape)) {
+      out.shapes.push_back(cat(quote(name, 200), " ", shape_text(shape), ", expected ",
+                               sizes_text(*found->second.shape)));
+    }
+  }
+  const auto there = [&](const std::string& name) {
+    return present.contains(name) || sources.contains(name);
+  };
+  std::set<std::string> begun;  // companies of which a tensor is there
+  for (const auto& [name, tensor] : expected) {
+    if (!tensor.company.empty() && there(name)) begun.insert(tensor.company);
+  }
+  for (const auto& [name, tensor] : expected) {
+    if (there(name) || (!tensor.required && !begun.contains(tensor.company))) continue;
+    if (quantized && modules.contains(quantized_part(name))) continue;
+    out.missing.push_back(name);
+  }
+  if (!quantized) {
+    for (std::string& name : layout.open.missing(present)) {
+      if (!expected.contains(name)) out.missing.push_back(std::move(name));
+    }
+  }
+  return out;
+}
+
+ModuleNames Architecture::module_names(const NamedShapes& tensors) const {
+  ModuleNames out;
+  if (layouts_.size() < 2 || !differences(tensors).as_files) return out;
+  NamedShapes modules = tensors;
+  for (auto& [name, shape] : modules) {
+    const std::string module = translated(renames_, name);
+    if (module.empty()) continue;
+    out.renamed.emplace(name, module);
+    name = module;
+  }
+  const ModelDifferences found = compared(layouts_[1], modules);
+  out.known = !renames_.empty() && found.unexpected.empty() && found.shapes.empty();
+  if (!out.known) out.renamed.clear();
+  return out;
+}
+
+ModelDifferences Architecture::differences(const NamedShapes& tensors) const {
+  std::optional<ModelDifferences> least;
+  for (const Layout& layout : layouts_) {
+    ModelDifferences found = compared(layout, tensors);
+    found.as_files = &layout == &layouts_.front();
+    if (least && least->empty() && found.empty()) least->as_modules = true;
+    if (!least || found.count() < least->count()) least = std::move(found);
+  }
+  return least.value_or(ModelDifferences());
+}
+
+}  // namespace fsdp::formats::hf

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/families/hf/companions.h"
+
+#include <algorithm>
+#include <array>
+
+#include "formats/bytes/base/error.h"
+#include "formats/bytes/base/text.h"
+#include "formats/bytes/store/place.h"
+#include "formats/bytes/store/telling_files.h"
+
+namespace fsdp::formats::hf {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kVocabularySize = "vocab_size";
+// Tokenizers of large vocabularies take some tens of MiB.
+constexpr std::uint64_t kMaxCompanionBytes = 256U << 20U;
+constexpr std::uint64_t kMaxConfigBytes = 16U << 20U;
+
+std::shared_ptr<const File> within(std::shared_ptr<const File> file, std::uint64_t most) {
+  if (file->size() > most) {
+    throw Error(ErrorCode::kLimitSize,
+                cat(file->name(), ": has ", file->size(), " bytes, at most ", most));
+  }
+  return file;
+}
+
+// Returns whether a member of `folder` lies in the blobs of the same model of the hub's cache, as
+// snapshots/<revision>/config.json -> ../../blobs/<digest>.
+bool is_blob(const fs::path& folder, const std::string& name) {
+  std::error_code failed;
+  const fs::path place = fs::canonical(folder, failed).parent_path();
+  const fs::path target = fs::canonical(folder / name, failed);
+  return !failed && place.filename() == "snapshots" &&
+         target.parent_path() == place.parent_path() / "blobs";
+}
+
+std::vector<Companion> open_files(const fs::path& path, bool (*wanted)(std::string_view)) {
+  std::vector<Companion> out;
+  const auto folder = folder_at(path);
+  for (const std::string& name : folder->list()) {
+    if (wanted(name)) out.push_back({name, path.native(), nullptr, std::nullopt});
+  }
+  std::sort(out.begin(), out.end(),
+            [](const Companion& a, const Companion& b) { return a.name < b.name; });
+  for (Companion& companion : out) {
+    // What a link leads to outside of the folder is not the model's, and would be published with
+    // it.
+    const bool blob = !folder->read_by_requests() && is_blob(path, companion.name);
+    companion.file =
+        within(blob ? file_at(path / companion.name) : folder->open_member(companion.name),
+               companion.name == kConfigFile ? kMaxConfigBytes : kMaxCompanionBytes);
+  }
+  return out;
+}
+
+void read_config(const File& file, Companions& out) {
+  std::string text(file.size(), '\0');
+  file.read_at(0, std::as_writable_bytes(std::span(text)));
+  out.config_name = file.name();
+  try {
+    out.config = parse_json(text);
+  } catch (const Error& error) {
+    throw error.in(file.name());
+  }
+  if (out.config->as_object() == nullptr)
+    throw Error(ErrorCode::kJson, file.name() + ": is not an object");
+}
+
+void rewrite_config(Companions& companions, Json::Object members) {
+  companions.config = Json(std::move(members));
+  for (Companion& companion : companions.files) {
+    if (companion.name == kConfigFile) companion.text = to_text(*companions.config, 2) + "\n";
+  }
+}
+
+}  // namespace
+
+bool is_model_companion(std::string_view name) {
+  return std::find(kModelCompanions.begin(), kModelCompanions.end(), name) !=
+             kModelCompanions.end() ||
+         name.ends_with(".jinja") || name.ends_with(".tiktoken");
+}
+
+bool is_tokenizer_file(std::string_view name) {
+  constexpr std::array<std::string_view, 4> kOthers = {
+      "config.json", "generation_config.json", "preprocessor_config.json", "processor_config.json"};
+  return is_model_companion(name) &&
+         std::find(kOthers.begin(), kOthers.end(), name) == kOthers.end();
+}
+
+Companions open_companions(const fs::path& path) {
+  Companions out;
+  if (!is_folder(path)) {
+    out.files.push_back({kConfigFile, folder_of_place(path).native(),
+                         within(file_at(path), kMaxConfigBytes), std::nullopt});
+    read_config(*out.files[0].file, out);
+    return out;
+  }
+  out.files = open_files(path, is_model_companion);
+  for (const Companion& companion : out.files) {
+    if (companion.name == kConfigFile) read_config(*companion.file, out);
+  }
+  if (!out.config)
+    throw Error(ErrorCode::kNotFound, escape((path / kConfigFile).native()) + ": no such file");
+  return out;
+}
+
+std::vector<Companion> open_tokenizer(const fs::path& folder) {
+  return open_files(folder, is_tokenizer_file);
+}
+
+Json with_vocabulary(const Json& config, std::int64_t old_rows, std::int64_t rows) {
+  Json::Object members = *config.as_object();
+  bool outermost = false;
+  for (auto& [key, value] : members) {
+    if (key == kVocabularySize && value.as_int() != nullptr) {
+      value = rows;
+      outermost = true;
+    }
+  }
+  for (auto& [key, value] : members) {
+    const Json* const inside = value.find(kVocabularySize);
+    if (inside != nullptr && inside->as_int() != nullptr &&
+        (!outermost || *inside->as_int() == old_rows))
+      value = with_vocabulary(value, old_rows, rows);
+  }
+  return Json(std::move(members));
+}
+
+std::optional<std::string> set_config_dtype(Companions& companions, DType dtype) {
+  if (!companions.config) return std::nullopt;
+  Json::Object members = *companions.config->as_object();
+  const std::string name(torch_name(dtype));
+  std::optional<std::string> was;
+  for (auto& [key, value] : members) {
+    if ((key != "dtype" && key != "torch_dtype") || value.as_string() == nullptr ||
+        *value.as_string() == name)
+      continue;
+    was = *value.as_string();
+    value = name;
+  }
+  if (!was) return std::nullopt;
+  rewrite_config(companions, std::move(members));
+  return was;
+}
+
+std::optional<std::string> drop_quantization(Companions& companions) {
+  const Json* about = companions.config ? companions.config->find("quantization_config") : nullptr;
+  const Json* method = about == nullptr ? nullptr : about->find("quant_method");
+  const std::string* name = method == nullptr ? nullptr : method->as_string();
+  if (name == nullptr || (*name != "fp8" && *name != "mxfp4")) return std::nullopt;
+  std::optional<std::string> was = *name;
+  Json::Object members = *companions.config->as_object();
+  std::erase_if(members, [](const auto& member) { return member.first == "quantization_config"; });
+  rewrite_config(companions, std::move(members));
+  return was;
+}
+
+bool untie(Companions& companions) {
+  if (!companions.config) return false;
+  Json::Object members = *companions.config->as_object();
+  bool changed = false;
+  for (auto& [key, value] : members) {
+    if (key != "tie_word_embeddings" || value.as_bool() == nullptr || !*value.as_bool()) continue;
+    value = false;
+    changed = true;
+  }
+  if (changed) rewrite_config(companions, std::move(members));
+  return changed;
+}
+
+}  // namespace fsdp::formats::hf

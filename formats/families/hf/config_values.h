@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// The fields of a model's config.json, and numbers and conditions made of them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "formats/bytes/base/json.h"
+
+namespace fsdp::formats::hf {
+
+// Fields are named by dotted path, elements of lists by their position: "text_config.hidden_size",
+// "depths.0"; "depths.#" is how many they are.  A field that config.json does not have, or has as
+// null, is what transformers takes then.  Lifetime: both outlive it.
+class ConfigValues {
+ public:
+  // `about`: "defaults", by path: a value, {"=": expression}, or {"?": 1} where it is not known;
+  // "alias": other names of a field, to its own.
+  ConfigValues(const Json& config, const Json& about) : config_(config), about_(about) {}
+
+  // Returns the field; nothing if it is not known.  One that is known to be unset is null.
+  std::optional<Json> field(std::string_view path) const { return field(path, 0); }
+
+  // Returns the value of sums of products of fields and numbers, rounded down: "2*num_heads*d_kv",
+  // "hidden_size/4+1"; "//" rounds down what stands before it.  Of "a|b" it is a if the field in a
+  // is set, else b.  Nothing if a field is not known, or the result is not a size.
+  std::optional<std::int64_t> number(std::string_view expression) const {
+    return number(expression, 0);
+  }
+
+  // Returns whether a condition holds, nothing if that is not known: ["true", path] (it is neither
+  // unset, 0, false nor empty), ["false", path], ["==", path, text], ["!=", ...], [">", path,
+  // number], ["<", ...].
+  std::optional<bool> holds(const Json& condition) const;
+
+ private:
+  std::optional<Json> field(std::string_view path, int depth) const;
+  std::optional<std::int64_t> number(std::string_view expression, int depth) const;
+  std::optional<long double> product(std::string_view term, int depth) const;
+  const Json* in_config(std::string_view path) const;
+
+  const Json& config_;
+  const Json& about_;
+};
+
+}  // namespace fsdp::formats::hf

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/families/hf/model_output.h"
+
+#include <algorithm>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "formats/bytes/outputs/atomic_folder.h"
+#include "formats/families/hf/completeness.h"
+#include "formats/families/safetensors/writer.h"
+
+namespace fsdp::formats::hf {
+namespace {
+
+constexpr const char* kIndex = "model.safetensors.index.json";
+constexpr std::size_t kCopyBytes = 1U << 20U;
+
+class ModelOutput : public Output {
+ public:
+  ModelOutput(const Checkpoint& source, const Value& content, std::filesystem::path destination,
+              OutputOptions options, std::uint64_t max_shard_bytes,
+              std::vector<Companion> companions, const std::string& weights)
+      : source_(source),
+        destination_(std::move(destination)),
+        options_(std::move(options)),
+        writer_(source, content, {.max_shard_bytes = max_shard_bytes, .apart = kHead}),
+        companions_(std::move(companions)) {
+    plan_.format = "safetensors";
+    plan_.folder = true;
+    plan_.tied = writer_.tied();
+    count_leaves(source, content);
+    plan_.tensors -= plan_.tied.size();
+    plan_.tensor_bytes = 0;
+    for (const safetensors::Writer::File& file : writer_.files()) {
+      plan_.files.push_back({single() ? weights : file.name, file.bytes});
+      plan_.tensor_bytes += file.bytes - file.header.size();
+    }
+    if (!single()) plan_.files.push_back({kIndex, writer_.index().size()});
+    for (const Companion& companion : companions_) {
+      plan_.files.push_back(
+          {companion.name, companion.text ? companion.text->size() : companion.file->size()});
+    }
+  }
+
+  CopyResult write(const CopyOptions& options) override {
+    const auto output = new_folder(destination_, options_);
+    std::vector<OutputFile*> files;
+    for (std::size_t i = 0; i < writer_.files().size(); ++i) {
+      files.push_back(&output->add_file(plan_.files[i].name));
+      files.back()->reserve(writer_.files()[i].bytes);
+    }
+    auto result = copy_pieces(writer_.pieces(files), options);
+    writer_.finish(files);
+    if (!single()) output->add_file(kIndex).write_at(0, std::as_bytes(std::span(writer_.index())));
+    for (const Companion& companion : companions_) copy_companion(companion, *output);
+    source_.check_unchanged();
+    output->commit();
+    return result;
+  }
+
+ private:
+  // One file needs no index, and has the name that every version looks for first.
+  bool single() const { return writer_.files().size() == 1; }
+
+  static void copy_companion(const Companion& companion, AtomicFolder& output) {
+    OutputFile& file = output.add_file(companion.name);
+    if (companion.text) {
+      file.write_at(0, std::as_bytes(std::span(*companion.text)));
+      return;
+    }
+    std::vector<std::byte> block(std::min<std::uint64_t>(companion.file->size(), kCopyBytes));
+    for (std::uint64_t at = 0; at < companion.file->size();) {
+      const auto part = std::span(block).first(
+          std::min<std::uint64_t>(block.size(), companion.file->size() - at));
+      companion.file->read_at(at, part);
+      file.write_at(at, part);
+      at += part.size();
+    }
+    companion.file->check_unchanged();
+  }
+
+  const Checkpoint& source_;
+  std::filesystem::path destination_;
+  OutputOptions options_;
+  safetensors::Writer writer_;
+  std::vector<Companion> companions_;
+};
+
+}  // namespace
+
+std::unique_ptr<Output> plan_model_output(const Checkpoint& source, const Value& content,
+                                          const std::filesystem::path& destination,
+                                          const OutputOptions& options,
+                                          std::uint64_t max_shard_bytes,
+                                          std::vector<Companion> companions,
+                                          const std::string& weights) {
+  return std::make_unique<ModelOutput>(source, content, destination, options, max_shard_bytes,
+                                       std::move(companions), weights);
+}
+
+}  // namespace fsdp::formats::hf

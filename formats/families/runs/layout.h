@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// Finds out how a folder or a file is laid out, by its content and never by its name alone.
+#pragma once
+
+#include <filesystem>
+
+#include "formats/bytes/base/byte_source.h"
+
+namespace fsdp::formats {
+
+enum class Layout {
+  kNothing,
+  kDcp,
+  kNemo,
+  kAccelerate,
+  kDeepSpeed,
+  kUniversal,
+  kFairscale,
+  kRankFiles,
+  kTorchCheckpointing,
+  kTrainer,
+  kSafetensors,
+  kTorchIndex,
+  kHdf5,
+  kTorch
+};
+
+// Returns the layout of the one checkpoint that a folder's own files are.  Throws: kIo.
+Layout layout_of_folder(const std::filesystem::path& folder);
+Layout layout_of_file(const ByteSource& file);
+
+// Returns whether a path has a layout; ignores errors.
+bool opens(const std::filesystem::path& path);
+
+// Returns whether a save into the folder was interrupted: data files without metadata.
+bool is_interrupted(const std::filesystem::path& folder);
+
+// Returns whether a file is a checkpoint or was one: a file that lost its bytes, or cannot be
+// opened, must reach the reader that says so.
+bool was_checkpoint_file(const std::filesystem::path& path);
+
+}  // namespace fsdp::formats

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/families/safetensors/output.h"
+
+#include "formats/bytes/base/error.h"
+#include "formats/bytes/base/text.h"
+#include "formats/bytes/outputs/atomic_file.h"
+#include "formats/bytes/outputs/atomic_folder.h"
+#include "formats/state/content/content.h"
+
+namespace fsdp::formats::safetensors {
+namespace {
+
+constexpr const char* kIndexName = "model.safetensors.index.json";
+
+class SafetensorsOutput : public Output {
+ public:
+  SafetensorsOutput(const Checkpoint& source, const Value& content,
+                    const std::filesystem::path& destination, const OutputOptions& options,
+                    const WriterOptions& how, bool drop_values)
+      : source_(source), destination_(destination), options_(options) {
+    refuse_values(content, drop_values);
+    writer_.emplace(source, content, how);
+    plan_.format = "safetensors";
+    plan_.tied = writer_->tied();
+    count_leaves(source, content);
+    plan_.tensors -= plan_.tied.size();
+    plan_.dropped_values = plan_.values;
+    plan_.values = 0;
+    plan_.tensor_bytes = 0;
+    for (const Writer::File& file : writer_->files()) {
+      plan_.files.push_back({file.name, file.bytes});
+      plan_.tensor_bytes += file.bytes - file.header.size();
+    }
+    if (writer_->index().empty()) {
+      plan_.files[0].name = destination.filename().native();
+    } else {
+      plan_.files.push_back({kIndexName, writer_->index().size()});
+      plan_.folder = true;
+    }
+  }
+
+  CopyResult write(const CopyOptions& options) override {
+    return writer_->index().empty() ? write_file(options) : write_folder(options);
+  }
+
+ private:
+  void refuse_values(const Value& content, bool drop_values) const {
+    std::uint64_t tensors = 0;
+    std::uint64_t values = 0;
+    std::string key;
+    for (const Leaf& leaf : leaves_of(content)) {
+      if (tensor_number(leaf.value)) {
+        ++tensors;
+      } else if (values++ == 0) {
+        key = leaf.key;
+      }
+    }
+    if (values != 0 && !drop_values) {
+      throw Error(
+          ErrorCode::kUnsupported,
+          cat(source_.description().path, ": ", key.empty() ? "the object" : quote(key, 200),
+              values > 1 ? cat(" and ", values - 1, " more") : std::string(),
+              values > 1 ? " are not tensors" : " is not a tensor",
+              ", and safetensors holds tensors alone"),
+          {Remedy::kDropValues});
+    }
+    if (tensors == 0) {
+      throw Error(
+          ErrorCode::kUnsupported,
+          source_.description().path + ": holds no tensor, and safetensors holds tensors alone");
+    }
+  }
+
+  CopyResult write_file(const CopyOptions& options) {
+    const auto output = new_file(destination_, options_);
+    output->file().reserve(plan_.files[0].bytes);
+    auto result = copy({&output->file()}, options);
+    output->commit();
+    return result;
+  }
+
+  CopyResult write_folder(const CopyOptions& options) {
+    const auto output = new_folder(destination_, options_);
+    std::vector<OutputFile*> files;
+    for (const Writer::File& file : writer_->files()) {
+      files.push_back(&output->add_file(file.name));
+      files.back()->reserve(file.bytes);
+    }
+    auto result = copy(files, options);
+    output->add_file(kIndexName).write_at(0, std::as_bytes(std::span(writer_->index())));
+    output->commit();
+    return result;
+  }
+
+  CopyResult copy(const std::vector<OutputFile*>& files, const CopyOptions& options) {
+    auto result = copy_pieces(writer_->pieces(files), options);
+    writer_->finish(files);
+    source_.check_unchanged();
+    return result;
+  }
+
+  const Checkpoint& source_;
+  std::filesystem::path destination_;
+  OutputOptions options_;
+  std::optional<Writer> writer_;
+};
+
+}  // namespace
+
+std::unique_ptr<Output> plan_output(const Checkpoint& source, const Value& content,
+                                    const std::filesystem::path& destination,
+                                    const OutputOptions& options, const WriterOptions& how,
+                                    bool drop_values) {
+  return std::make_unique<SafetensorsOutput>(source, content, destination, options, how,
+                                             drop_values);
+}
+
+}  // namespace fsdp::formats::safetensors

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// Lays the tensors of a checkpoint out as one safetensors file, or as several with a Hugging Face
+// index.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "formats/bytes/outputs/file.h"
+#include "formats/containers/pickle/value.h"
+#include "formats/state/checkpoint/checkpoint.h"
+#include "formats/state/model/copy.h"
+
+namespace fsdp::formats::safetensors {
+
+struct WriterOptions {
+  // The most bytes of tensors per file; a larger tensor has a file of its own.  Nothing: one file
+  // for all.
+  std::optional<std::uint64_t> max_shard_bytes;
+  std::string apart = {};  // a tensor of this name is written, even if it is tied to another one
+};
+
+class Writer {
+ public:
+  struct File {
+    std::string name;  // within the output folder; unused for a single file
+    std::string header;
+    std::vector<TensorRef> tensors;     // in file order, references of the content
+    std::vector<std::uint64_t> begins;  // of each one's bytes
+    std::uint64_t bytes = 0;
+  };
+
+  // `content` is the result of content_of; leaves that are not tensors are left out.  Tied tensors
+  // are written once: the names left out are listed in __metadata__ with the name that was kept, as
+  // by safetensors' own save_model.  Lifetime: the checkpoint outlives the writer.
+  // Throws: kUnsupported naming a tensor whose dtype safetensors lacks, kName, kStHeader.
+  Writer(const Checkpoint& checkpoint, const Value& content, const WriterOptions& options);
+
+  const std::vector<File>& files() const { return files_; }
+  // The text of model.safetensors.index.json; empty for a single file without a limit on its size.
+  const std::string& index() const { return index_; }
+  // Names left out, with the name that holds their bytes.
+  const std::vector<std::pair<std::string, std::string>>& tied() const { return tied_; }
+
+  // Returns one piece per tensor.  `outputs` are the files, in the order of `files`.
+  std::vector<TargetPiece> pieces(const std::vector<OutputFile*>& outputs) const;
+  // Writes the headers.
+  void finish(const std::vector<OutputFile*>& outputs) const;
+
+ private:
+  const Checkpoint& checkpoint_;
+  std::vector<File> files_;
+  std::string index_;
+  std::vector<std::pair<std::string, std::string>> tied_;
+};
+
+}  // namespace fsdp::formats::safetensors

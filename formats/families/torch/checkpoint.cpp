@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/families/torch/checkpoint.h"
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <unordered_map>
+
+#include "formats/bytes/base/error.h"
+#include "formats/bytes/base/text.h"
+#include "formats/bytes/files/file.h"
+#include "formats/families/torch/stored_file.h"
+#include "formats/state/checkpoint/parallel_check.h"
+#include "formats/state/content/state_tree.h"
+
+namespace fsdp::formats {
+namespace {
+
+class TorchSaveCheckpoint : public Checkpoint {
+ public:
+  explicit TorchSaveCheckpoint(std::shared_ptr<const File> file) : file_(std::move(file)) {
+    std::vector<Leaf> leaves;
+    try {
+      expect_directory();
+      torch_ = read_torch_save(*file_);
+      leaves = leaves_of(torch_.root);
+    } catch (const Error& error) {
+      throw error.in(file_->name());
+    }
+    description_ = {file_->name(), "torch", torch_.legacy ? "legacy" : "zip", std::nullopt, 1};
+    index_.files.push_back({.name = std::filesystem::path(file_->name()).filename().native(),
+                            .bytes = file_->size(),
+                            .rank = {}});
+    for (Leaf& leaf : leaves) add(std::move(leaf));
+  }
+
+  ChunkData chunk(const TensorEntry& tensor, std::size_t) const override {
+    check_headers(torch_, *file_);
+    // Aliased values share nodes, whose reference counts allow one thread at a time.
+    const std::lock_guard lock(values_mutex_);
+    return tensor_data(torch_, *dense_tensor(leaves_.at(tensor.path)), place(), spill_);
+  }
+  bool expect_chunk(const TensorEntry& tensor, std::size_t chunk,
+                    ElementRange part) const override {
+    if (!file_->read_by_requests() || part.count == 0) return false;
+    try {
+      check_headers(torch_, *file_);  // they are read before the data
+    } catch (const Error&) {
+      return false;  // chunk() meets the same error and reports it
+    }
+    const Location& record = tensor.chunks.location(chunk);
+    return file_->read_ahead(record.offset, record.length);
+  }
+  Value value(const ValueEntry& value) const override { return leaves_.at(value.path); }
+  ChunkData storage(const StorageRef& storage) const override {
+    check_headers(torch_, *file_);
+    return storage_data(torch_, storage, place(), spill_);
+  }
+  std::optional<Value> tree() const override { return torch_.root; }
+  std::optional<Value> tensor_value(std::size_t tensor) const override {
+    return leaves_.at(index_.tensors.at(tensor).path);
+  }
+  void check_unchanged() const override { file_->check_unchanged(); }
+
+  VerifyReport verify(const VerifyOptions& options) const override {
+    const bool without = torch_.legacy || torch_.without_crcs;
+    HeadersWithData headers(torch_, file_);
+    // Of a team each member reads some of the data alone.
+    if (options.fast || without || options.team != nullptr) headers.check();
+    VerifyReport report;
+    report.findings = findings_;
+    const std::string& name = index_.files[0].name;
+    for (const std::string& global : torch_.unknown_globals) {
+      if (!options.allowed_globals.contains(global))
+        report.findings.push_back(global_finding(global, name, {}));
+    }
+    if (torch_.cyclic) {
+      for (const ValueEntry& value : index_.values) {
+        if (auto finding = cycle_finding(leaves_.at(value.path), name, value.key))
+          report.findings.push_back(std::move(*finding));
+      }
+    }
+    if (options.fast) {
+      report.items = torch_.entries.size();
+      return report;
+    }
+    if (without) {
+      report.items = torch_.storages.size();
+      for (const auto& [key, record] : torch_.records) report.bytes_unchecked += record.bytes;
+      return report;
+    }
+    const auto keys = keys_by_record();
+    run_checks(
+        torch_.entries.size(), options, report,
+        [&](std::size_t i, std::span<std::byte> buffer) {
+          headers.read(i);
+          return check_entry(torch_.entries[i], keys, buffer, options.crcs);
+        },
+        [&](std::size_t i, const Error& error) {
+          Finding finding = finding_from(error, file_->name());
+          finding.file = name;
+          finding.bytes =
+              ByteRange{torch_.entries[i].data_offset,
+                        torch_.entries[i].data_offset + torch_.entries[i].compressed_bytes};
+          return finding;
+        },
+        {}, [&](std::size_t i) { return headers.expect(i); });
+    headers.check();
+    return report;
+  }
+
+ private:
+  // Hint: of an archive in a store its end, by one request.
+  void expect_directory() const {
+    if (!file_->read_by_requests() || sniff_torch_stream(*file_) != TorchStream::kZip) return;
+    const std::uint64_t bytes = std::min(kTorchDirectoryBytes, file_->size());
+    (void)file_->read_ahead(file_->size() - bytes, bytes);
+  }
+
+  StreamPlace place() const { return {file_, file_->name(), 0, 0}; }
+
+  void add(Leaf leaf) {
+    // Keys of different types may have the same text, such as 3 and '3'.
+    const KeyPath path = leaf.path;
+    while (!leaves_.emplace(leaf.path, leaf.value).second) {
+      leaf.path = path;
+      for (std::size_t i = path.size(); i-- > 0;) {
+        if (auto* name = std::get_if<std::string>(&leaf.path[i])) {
+          *name += "#" + std::to_string(++copies_.try_emplace(path, 1).first->second);
+          break;
+        }
+      }
+      leaf.key = joined(leaf.path);
+    }
+    if (const auto tensor = dense_tensor(leaf.value)) {
+      const StorageRecord& record = torch_.records.at(tensor->storage->key);
+      TensorEntry entry{leaf.key, leaf.path, tensor->dtype, tensor->shape,
+                        ChunkList(tensor->shape.size())};
+      const Box whole = whole_box(entry.shape);
+      entry.chunks.add(whole.offset, whole.size, {0, 0, record.offset, record.compressed_bytes});
+      index_.add(std::move(entry));
+    } else {
+      index_.add(ValueEntry{leaf.key, leaf.path, {}});
+    }
+  }
+
+  // Returns the first tensor in each record, for messages.
+  std::unordered_map<std::uint64_t, std::string> keys_by_record() const {
+    std::unordered_map<std::uint64_t, std::string> keys;
+    for (const TensorEntry& tensor : index_.tensors)
+      keys.try_emplace(tensor.chunks.location(0).offset, tensor.key);
+    return keys;
+  }
+
+  CheckResult check_entry(const ZipEntry& entry,
+                          const std::unordered_map<std::uint64_t, std::string>& keys,
+                          std::span<std::byte> buffer, FileCrcs* crcs) const {
+    TorchFile one;
+    one.entries = {entry};
+    CheckResult result;
+    const auto note = [&](const ZipEntry& read, std::uint32_t computed) {
+      crcs->add(*file_, read.data_offset, read.compressed_bytes, computed);
+    };
+    result.bytes_checked = check_entries(
+        *file_, one, buffer,
+        [&](const ZipEntry& bad, std::uint32_t computed) {
+          const auto key = keys.find(bad.data_offset);
+          result.findings.push_back(
+              {.code = ErrorCode::kZipCrc,
+               .message = cat("record ", quote(bad.name), " at byte ", bad.data_offset,
+                              ": CRC-32 stored ", hex32(bad.crc), ", computed ", hex32(computed)),
+               .file = index_.files[0].name,
+               .key = key == keys.end() ? std::string() : key->second,
+               .bytes = ByteRange{bad.data_offset, bad.data_offset + bad.compressed_bytes},
+               .hint = take_from_hint(key == keys.end() ? std::string() : key->second)});
+        },
+        crcs != nullptr ? EntryCrc(note) : EntryCrc());
+    return result;
+  }
+
+  std::shared_ptr<const File> file_;
+  TorchFile torch_;
+  mutable Spill spill_;
+  mutable std::mutex values_mutex_;
+  std::map<KeyPath, Value> leaves_;
+  std::map<KeyPath, int> copies_;  // numbers of leaves with the same path
+};
+
+}  // namespace
+
+std::unique_ptr<Checkpoint> open_torch_save(const std::filesystem::path& path) {
+  return std::make_unique<TorchSaveCheckpoint>(file_at(path));
+}
+
+}  // namespace fsdp::formats

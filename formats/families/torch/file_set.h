@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// Several torch.save files read as one checkpoint: tensors whose parts lie in different files.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "formats/bytes/files/file.h"
+#include "formats/families/torch/stream.h"
+#include "formats/state/checkpoint/checkpoint.h"
+#include "formats/state/checkpoint/file_pool.h"
+#include "formats/state/model/box.h"
+
+namespace fsdp::formats {
+
+// The base of readers of such checkpoints: they add files, examine them, and place the tensors.
+class TorchFileSet : public Checkpoint {
+ public:
+  ChunkData chunk(const TensorEntry& tensor, std::size_t chunk) const override;
+  bool expect_chunk(const TensorEntry& tensor, std::size_t chunk, ElementRange part) const override;
+  Value value(const ValueEntry& value) const override { return values_.at(value.key); }
+  ChunkData storage(const StorageRef& storage) const override;
+  VerifyReport verify(const VerifyOptions& options) const override;
+  void check_unchanged() const override { pool_.check_unchanged(); }
+
+ protected:
+  // A region of a tensor, and the dense tensor of a file that holds it.
+  struct Part {
+    Box box;
+    std::uint32_t file = 0;
+    TensorValue view;    // of box's size; its storage is `storage`
+    StorageRef storage;  // of that file
+  };
+
+  explicit TorchFileSet(std::shared_ptr<const Folder> folder)
+      : folder_(std::move(folder)), pool_(*folder_) {}
+
+  // Hint: add_file follows for these files.  Their ends are fetched, many at once: on a slow disk,
+  // and in a store, each takes a while.
+  void expect_files(std::span<const std::string> names) const;
+  // Reads a file of the folder; storages in it carry its number and one as archive.
+  // Throws: what opening and read_torch_file throw, beginning with the path.
+  std::uint32_t add_file(const std::string& name, std::optional<std::int64_t> rank);
+  const TorchFile& torch(std::uint32_t file) const { return torch_[file]; }
+  // Frees `torch(file).root` once it is no longer needed.
+  void drop_object(std::uint32_t file) { torch_[file].root = {}; }
+  // Returns the path of a file, escaped, for messages.
+  std::string path_of(std::uint32_t file) const;
+  const Folder& folder() const { return *folder_; }
+
+  // `view` is the result of dense_tensor for a value of `file`.
+  static Part part_of(Box box, std::uint32_t file, const TensorValue& view);
+  // Adds elements begin to end of the flattened tensor of `shape`, which lie in `view` from its
+  // element `from` on.  Requires: view has one dimension and holds them.
+  static void add_flat_parts(std::vector<Part>& parts, std::span<const std::int64_t> shape,
+                             std::int64_t begin, std::int64_t end, std::uint32_t file,
+                             const TensorValue& view, std::int64_t from);
+
+  // Throws: kKey if there is an entry with that key.
+  void add_tensor(KeyPath path, DType dtype, std::vector<std::int64_t> shape,
+                  std::vector<Part> parts);
+  // Compares two parts of the same box, by the checksums of their storages where these are of
+  // nothing else, else by their bytes.  Throws: what reading throws.
+  bool are_equal(const Part& a, const Part& b) const;
+  void add_value(KeyPath path, Value value, std::uint32_t file);
+
+ private:
+  std::string fresh_key(const KeyPath& path) const;
+  ChunkData data_of(const Part& part) const;
+  StreamPlace place(std::uint32_t file) const;
+
+  std::shared_ptr<const Folder> folder_;
+  mutable FilePool pool_;
+  mutable Spill spill_;
+  std::vector<TorchFile> torch_;
+  std::unordered_map<std::string, std::vector<Part>> parts_;  // by key, in the order of the chunks
+  std::unordered_map<std::string, Value> values_;
+};
+
+}  // namespace fsdp::formats

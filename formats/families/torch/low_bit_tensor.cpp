@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/families/torch/low_bit_tensor.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <mutex>
+
+#include "formats/bytes/base/cast.h"
+#include "formats/bytes/base/crc32.h"
+#include "formats/bytes/base/error.h"
+#include "formats/bytes/base/text.h"
+#include "formats/state/content/object_fields.h"
+#include "formats/state/content/torch_globals.h"
+#include "formats/state/model/box.h"
+
+namespace fsdp::formats {
+namespace {
+
+// Elements that are computed at once.
+constexpr std::size_t kRun = 4096;
+// Entries of the tables of codes of 8 and of 4 bits.
+constexpr std::size_t kByteTable = 256;
+constexpr std::size_t kNibbleTable = 16;
+
+struct LowBitClass {
+  std::string_view module;
+  std::string_view name;
+  std::size_t table;  // entries; 0: none
+};
+constexpr std::array kClasses = {
+    LowBitClass{"torchao.optim.subclass_8bit", "OptimState8bit", kByteTable},
+    LowBitClass{"torchao.optim.subclass_4bit", "OptimState4bit", kNibbleTable},
+    LowBitClass{"torchao.optim.subclass_fp8", "OptimStateFp8", 0},
+};
+
+const LowBitClass* low_bit_class(const GlobalName& name) {
+  const auto* const found = std::find_if(kClasses.begin(), kClasses.end(), [&](const auto& known) {
+    return known.module == name.module && known.name == name.name;
+  });
+  return found == kClasses.end() ? nullptr : &*found;
+}
+
+std::int64_t numel_of(const std::vector<std::int64_t>& shape) {
+  return static_cast<std::int64_t>(volume(whole_box(shape).view()));
+}
+
+// A dense row-major tensor among the attributes.
+TensorValue part_of(const std::string& cls, const Value& state, std::string_view name,
+                    DType dtype) {
+  const Value* value = member(state, name);
+  const auto tensor = value == nullptr ? std::nullopt : dense_tensor(*value);
+  if (!tensor)
+    throw Error(ErrorCode::kMetaType, cat(cls, ": has no tensor ", quote(std::string(name))));
+  if (tensor->dtype != dtype) {
+    throw Error(ErrorCode::kDtype, cat(cls, ": ", name, " is ", torch_name(tensor->dtype),
+                                       ", expected ", torch_name(dtype)));
+  }
+  const auto dense = row_major_strides(tensor->shape);
+  for (std::size_t d = 0; d < tensor->shape.size(); ++d) {
+    if (tensor->shape[d] > 1 && tensor->strides[d] != dense[d])
+      throw Error(ErrorCode::kMetaType, cat(cls, ": ", name, " is not contiguous"));
+  }
+  return *tensor;
+}
+
+// The elements of a low-bit tensor as floats.
+class LowBitSource : public ByteSource {
+ public:
+  LowBitSource(const LowBitTensor& tensor, ChunkData codes, ChunkData scale,
+               std::optional<ChunkData> table)
+      : cls_(tensor.cls),
+        dtype_(tensor.dtype),
+        nibbles_(tensor.nibbles),
+        numel_(static_cast<std::uint64_t>(numel_of(tensor.shape))),
+        block_(numel_ / static_cast<std::uint64_t>(tensor.scale.shape[0])),
+        codes_(std::move(codes)),
+        scale_(std::move(scale)),
+        table_(std::move(table)) {}
+
+  const std::string& cls() const { return cls_; }
+  std::uint64_t size() const override { return numel_ * item_bytes(dtype_); }
+
+  void read_at(std::uint64_t offset, std::span<std::byte> out) const override {
+    if (offset > size() || out.size() > size() - offset) {
+      throw Error(ErrorCode::kTruncated, cat(codes_.file, ": ", out.size(), " bytes at byte ",
+                                             offset, " of ", size(), " elements' bytes"));
+    }
+    std::call_once(checked_, [this] { check(); });
+    const std::uint64_t item = item_bytes(dtype_);
+    std::array<std::byte, kRun * sizeof(double)> made{};
+    for (std::size_t done = 0; done < out.size();) {
+      const std::uint64_t at = offset + done;
+      const std::uint64_t first = at / item;
+      const std::uint64_t skip = at % item;  // offset of `out` within an element
+      const std::uint64_t wanted = (skip + (out.size() - done) + item - 1) / item;
+      const std::uint64_t count = std::min<std::uint64_t>(wanted, kRun);
+      const auto elements = std::span(made).first(static_cast<std::size_t>(count * item));
+      make(first, count, elements);
+      const std::size_t bytes = std::min<std::size_t>(
+          elements.size() - static_cast<std::size_t>(skip), out.size() - done);
+      std::memcpy(out.data() + done, elements.data() + skip, bytes);
+      done += bytes;
+    }
+  }
+
+ private:
+  // Compares the checksums of the elements' sources, and reads the table.
+  void check() const {
+    check(codes_);
+    check(scale_);
+    if (!table_) return;
+    check(*table_);
+    std::vector<float> entries(nibbles_ ? kNibbleTable : kByteTable);
+    read_floats(*table_, 0, entries);
+    entries_ = std::move(entries);
+  }
+
+  static void check(const ChunkData& data) {
+    if (!data.crc) return;
+    std::vector<std::byte> buffer(
+        static_cast<std::size_t>(std::min<std::uint64_t>(data.storage_bytes, 1U << 16U)));
+    std::uint32_t crc = 0;
+    for (std::uint64_t at = 0; at < data.storage_bytes; at += buffer.size()) {
+      const auto part = std::span(buffer).first(static_cast<std::size_t>(
+          std::min<std::uint64_t>(buffer.size(), data.storage_bytes - at)));
+      data.source->read_at(data.storage_offset + at, part);
+      crc = crc32(crc, part);
+    }
+    if (crc == *data.crc) return;
+    throw Error(data.mismatch,
+                cat(data.file, ": the record at byte ", data.file_offset, ": CRC-32 stored ",
+                    hex32(*data.crc), ", computed ", hex32(crc)));
+  }
+
+  // Reads elements of `data` from the `first`-th on.
+  static void read_elements(const ChunkData& data, std::uint64_t first, std::span<std::byte> out) {
+    const std::uint64_t at = (data.first + first) * item_bytes(data.dtype);
+    data.source->read_at(data.storage_offset + at, out);
+    transform_elements(data, out);
+  }
+  static void read_floats(const ChunkData& data, std::uint64_t first, std::span<float> out) {
+    read_elements(data, first, std::as_writable_bytes(out));
+  }
+
+  void make(std::uint64_t first, std::uint64_t count, std::span<std::byte> out) const {
+    std::array<float, kRun> values{};
+    const auto floats = std::span(values).first(static_cast<std::size_t>(count));
+    read_codes(first, floats);
+    // Scales of the blocks that these elements lie in; a block may be one element.
+    std::array<float, kRun> scales{};
+    const std::uint64_t begin = first / block_;
+    const auto used =
+        std::span(scales).first(static_cast<std::size_t>((first + count - 1) / block_ - begin + 1));
+    read_floats(scale_, begin, used);
+    for (std::size_t i = 0; i < floats.size(); ++i)
+      floats[i] *= used[static_cast<std::size_t>((first + i) / block_ - begin)];
+    if (dtype_ == DType::kFloat32) {
+      std::memcpy(out.data(), floats.data(), out.size());
+    } else {
+      cast(DType::kFloat32, std::as_bytes(floats), dtype_, out);
+    }
+  }
+
+  void read_codes(std::uint64_t first, std::span<float> out) const {
+    std::array<std::byte, kRun + 2> bytes{};
+    if (!table_) {
+      const auto codes = std::span(bytes).first(out.size());
+      read_elements(codes_, first, codes);
+      cast(DType::kFloat8E4M3FN, codes, DType::kFloat32, std::as_writable_bytes(out));
+      return;
+    }
+    const unsigned shift = nibbles_ ? 1 : 0;
+    const std::uint64_t from = first >> shift;
+    const auto codes = std::span(bytes).first(
+        static_cast<std::size_t>(((first + out.size() - 1) >> shift) - from + 1));
+    read_elements(codes_, from, codes);
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      const std::uint64_t element = first + i;
+      auto code = static_cast<unsigned>(codes[static_cast<std::size_t>((element >> shift) - from)]);
+      if (nibbles_) code = element % 2 == 0 ? code >> 4U : code & 15U;
+      out[i] = entries_[code];
+    }
+  }
+
+  std::string cls_;
+  DType dtype_;
+  bool nibbles_;
+  std::uint64_t numel_;
+  std::uint64_t block_;  // elements per scale
+  ChunkData codes_;
+  ChunkData scale_;
+  std::optional<ChunkData> table_;
+  mutable std::once_flag checked_;
+  mutable std::vector<float> entries_;  // entries of the table, once `checked_`
+};
+
+}  // namespace
+
+std::optional<LowBitTensor> low_bit_tensor(const Value& value) {
+  // _rebuild_from_type_v2(_rebuild_wrapper_subclass, class, (class, dtype, size, ...), attributes)
+  const ObjectData* object = value.as_object();
+  if (object == nullptr || object->by_new || object->callable.as_global() == nullptr ||
+      static_cast<TorchGlobal>(object->callable.global_tag()) != TorchGlobal::kRebuildFromTypeV2)
+    return std::nullopt;
+  const auto args = object->args.items();
+  if (args.size() != 4 || args[0].as_global() == nullptr ||
+      static_cast<TorchGlobal>(args[0].global_tag()) != TorchGlobal::kRebuildWrapperSubclass)
+    return std::nullopt;
+  const auto made = args[2].items();
+  if (made.empty() || made[0].as_global() == nullptr) return std::nullopt;
+  const LowBitClass* known = low_bit_class(*made[0].as_global());
+  if (known == nullptr) return std::nullopt;
+
+  LowBitTensor tensor;
+  tensor.cls = made[0].as_global()->dotted();
+  const auto refuse = [&](ErrorCode code, const std::string& why) {
+    return Error(code, cat(tensor.cls, ": ", why));
+  };
+  const GlobalName* dtype = made.size() < 3 ? nullptr : made[1].as_global();
+  const auto type = dtype == nullptr || dtype->module != "torch"
+                        ? std::nullopt
+                        : dtype_from_torch_name(dtype->name);
+  const auto shape = made.size() < 3 ? std::nullopt : shape_of(made[2]);
+  if (!type || !shape || !can_cast(DType::kFloat32, *type))
+    throw refuse(ErrorCode::kMetaType, "lacks a floating type or a size");
+  tensor.dtype = *type;
+  tensor.shape = *shape;
+  tensor.nibbles = known->table == kNibbleTable;
+  tensor.codes = part_of(tensor.cls, args[3], "codes",
+                         known->table == 0 ? DType::kFloat8E4M3FN : DType::kUInt8);
+  tensor.scale = part_of(tensor.cls, args[3], "scale", DType::kFloat32);
+  if (known->table != 0) tensor.table = part_of(tensor.cls, args[3], "qmap", DType::kFloat32);
+
+  const std::int64_t numel = numel_of(tensor.shape);
+  const bool packed = tensor.nibbles && tensor.codes.shape.size() == 1 && numel % 2 == 0 &&
+                      tensor.codes.shape[0] == numel / 2;
+  if (tensor.nibbles ? !packed : tensor.codes.shape != tensor.shape) {
+    throw refuse(ErrorCode::kShape,
+                 cat("codes have shape ", shape_text(tensor.codes.shape),
+                     ", which do not fit a tensor of ", shape_text(tensor.shape)));
+  }
+  if (tensor.scale.shape.size() != 1 || tensor.scale.shape[0] < 1 ||
+      numel % tensor.scale.shape[0] != 0 || numel == 0) {
+    throw refuse(ErrorCode::kShape, cat("scale has shape ", shape_text(tensor.scale.shape),
+                                        ", and ", numel, " elements make no equal blocks of it"));
+  }
+  if (tensor.table &&
+      tensor.table->shape != std::vector<std::int64_t>{static_cast<std::int64_t>(known->table)}) {
+    throw refuse(ErrorCode::kShape, cat("qmap has shape ", shape_text(tensor.table->shape),
+                                        ", expected [", known->table, "]"));
+  }
+  return tensor;
+}
+
+ChunkData low_bit_data(const TorchFile& file, const LowBitTensor& tensor, const StreamPlace& place,
+                       Spill& spill) {
+  ChunkData codes = tensor_data(file, tensor.codes, place, spill);
+  ChunkData scale = tensor_data(file, tensor.scale, place, spill);
+  std::optional<ChunkData> table;
+  if (tensor.table) table = tensor_data(file, *tensor.table, place, spill);
+  ChunkData data;
+  data.file = place.file;
+  data.file_offset = codes.file_offset;
+  data.self_checked = codes.crc && scale.crc && (!table || table->crc);
+  data.dtype = tensor.dtype;
+  const auto source =
+      std::make_shared<LowBitSource>(tensor, std::move(codes), std::move(scale), std::move(table));
+  data.storage_bytes = source->size();
+  data.source = source;
+  return data;
+}
+
+std::string low_bit_class_of(const ChunkData& data) {
+  const auto* source = dynamic_cast<const LowBitSource*>(data.source.get());
+  return source == nullptr ? std::string() : source->cls();
+}
+
+}  // namespace fsdp::formats

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// Optimizer states that torchao keeps in 8 or 4 bits per element, with a scale for each block: read
+// as the floating tensors that they represent, as in torch.distributed.checkpoint.
+// Source: torchao/optim/subclass_8bit.py, subclass_4bit.py, subclass_fp8.py and quant_utils.py of
+// torchao 0.18; docs/formats/dcp.md.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "formats/families/torch/stream.h"
+#include "formats/state/content/tensor_value.h"
+#include "formats/state/model/chunk_data.h"
+
+namespace fsdp::formats {
+
+// One element is table[code] * scale, or code * scale if the codes are floats themselves; in
+// float32, then rounded to `dtype`.
+struct LowBitTensor {
+  std::string cls;  // its class, with the module
+  DType dtype = DType::kFloat32;
+  std::vector<std::int64_t> shape;
+  TensorValue codes;                 // row-major; two in a byte if `nibbles`, the high one first
+  TensorValue scale;                 // one for each run of numel / scales elements, float32
+  std::optional<TensorValue> table;  // float32; none: the codes are float8_e4m3fn
+  bool nibbles = false;
+};
+
+// Returns nothing if `value` is not of such a class.  Lifetime: that of `value`.
+// Throws: kMetaType, kShape, kDtype if its parts do not fit each other.
+std::optional<LowBitTensor> low_bit_tensor(const Value& value);
+
+// Returns its elements, of `tensor.dtype` and row-major, computed while they are read.  The records
+// behind them are compared with their CRC-32 before the first element is returned.
+ChunkData low_bit_data(const TorchFile& file, const LowBitTensor& tensor, const StreamPlace& place,
+                       Spill& spill);
+// Returns the class of the tensor if low_bit_data made the chunk; empty for all other chunks.
+std::string low_bit_class_of(const ChunkData& data);
+
+}  // namespace fsdp::formats

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/families/torch/writer.h"
+
+#include <map>
+#include <utility>
+
+#include "formats/bytes/base/crc32.h"
+#include "formats/containers/pickle/writer.h"
+#include "formats/families/torch/archive_copy.h"
+#include "formats/state/checkpoint/source_pieces.h"
+#include "formats/state/content/content.h"
+
+namespace fsdp::formats {
+namespace {
+
+// The folder inside the archive, named as by torch.save when it writes to a stream.
+constexpr std::string_view kPrefix = "archive";
+constexpr std::uint64_t kAlignment = 64;
+
+}  // namespace
+
+TorchSaveLayout::TorchSaveLayout(const Value& root) : zip_(std::string(kPrefix), kAlignment) {
+  std::map<StorageRef::Identity, std::size_t> numbers;
+  PickleWriterOptions options;
+  options.storage_key = [&](const StorageRef& storage) {
+    const auto [at, fresh] = numbers.try_emplace(storage.identity(), storages_.size());
+    if (fresh) storages_.push_back(storage);
+    return std::to_string(at->second);
+  };
+  std::string pickle = write_pickle(root, options);
+  // The order of torch.save: PyTorch can compute the places of storages from it, without reading
+  // their headers.
+  add_small("data.pkl", std::move(pickle));
+  add_small(".format_version", "1");
+  add_small(".storage_alignment", std::to_string(kAlignment));
+  add_small("byteorder", "little");
+  for (std::size_t i = 0; i < storages_.size(); ++i) {
+    storage_records_.push_back(zip_.add("data/" + std::to_string(i), storage_bytes(i)));
+  }
+  add_small("version", "3\n");
+}
+
+void TorchSaveLayout::add_small(std::string_view name, std::string bytes) {
+  const std::size_t number = zip_.add(name, bytes.size());
+  zip_.set_crc(number, crc32(0, std::as_bytes(std::span(bytes))));
+  small_.push_back({number, std::move(bytes)});
+}
+
+void TorchSaveLayout::write(const WriteStorage& write_storage, const ZipWriter::WriteAt& write_at) {
+  std::vector<std::byte> run;
+  std::uint64_t run_offset = 0;
+  const auto end_run = [&] {
+    if (!run.empty()) write_at(run_offset, run);
+    run.clear();
+  };
+  const auto append = [&](std::uint64_t offset, std::span<const std::byte> bytes) {
+    if (offset != run_offset + run.size()) {
+      end_run();
+      run_offset = offset;
+    }
+    run.insert(run.end(), bytes.begin(), bytes.end());
+  };
+  std::size_t next = 0;
+  const auto append_small_before = [&](std::uint64_t offset) {
+    for (; next < small_.size() && zip_.payload_offset(small_[next].number) < offset; ++next) {
+      append(zip_.payload_offset(small_[next].number),
+             std::as_bytes(std::span(small_[next].bytes)));
+    }
+  };
+  std::size_t storage = 0;
+  zip_.write_structure([&](std::uint64_t offset, std::span<const std::byte> bytes) {
+    append_small_before(offset);
+    append(offset, bytes);
+    while (storage < storages_.size() && storage_bytes(storage) == 0) ++storage;
+    if (storage == storages_.size() || storage_offset(storage) != run_offset + run.size()) return;
+    end_run();
+    zip_.set_crc(storage_records_[storage], write_storage(storage, storage_offset(storage)));
+    ++storage;
+  });
+  end_run();
+}
+
+void TorchSaveLayout::write_rest(std::span<const std::uint32_t> storage_crcs,
+                                 const ZipWriter::WriteAt& write_at) {
+  write([&](std::size_t storage, std::uint64_t) { return storage_crcs[storage]; }, write_at);
+}
+
+CopyResult TorchSaveWriter::write(OutputFile& file, const CopyOptions& options,
+                                  std::uint64_t base) {
+  std::vector<TargetPiece> pieces;
+  pieces.reserve(layout_.storages().size());
+  for (std::size_t i = 0; i < layout_.storages().size(); ++i) {
+    const StorageRef& storage = layout_.storages()[i];
+    TargetPiece piece = storage.tensor ? reference_piece(checkpoint_, *storage.tensor)
+                                       : storage_piece(checkpoint_, storage);
+    piece.file = &file;
+    piece.offset = base + layout_.storage_offset(i);
+    pieces.push_back(std::move(piece));
+  }
+  return copy_archive(layout_, pieces, file, options, base);
+}
+
+}  // namespace fsdp::formats

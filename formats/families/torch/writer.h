@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writes one object with its tensors as a torch.save file that torch.load(weights_only=True) reads.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "formats/bytes/outputs/file.h"
+#include "formats/containers/pickle/value.h"
+#include "formats/containers/zip/writer.h"
+#include "formats/state/checkpoint/checkpoint.h"
+#include "formats/state/model/copy.h"
+
+namespace fsdp::formats {
+
+// Computes the layout of a file only from the object: everything beside the storages is known
+// except their checksums.
+class TorchSaveLayout {
+ public:
+  // Throws: what write_pickle throws.
+  explicit TorchSaveLayout(const Value& root);
+
+  std::uint64_t bytes() const { return zip_.archive_bytes(); }
+  // Returns each storage that `root` refers to, once, in the order of the file.
+  const std::vector<StorageRef>& storages() const { return storages_; }
+  // Returns the offset of a storage's first byte.
+  std::uint64_t storage_offset(std::size_t storage) const {
+    return zip_.payload_offset(storage_records_[storage]);
+  }
+  // Returns its length.
+  std::uint64_t storage_bytes(std::size_t storage) const {
+    return storages_[storage].numel * item_bytes(storages_[storage].dtype);
+  }
+  // Hands out everything from front to back, with adjacent parts joined.  `write_storage` is called
+  // at its place for each storage that has bytes, with their offset, and returns their CRC-32.
+  using WriteStorage = std::function<std::uint32_t(std::size_t storage, std::uint64_t offset)>;
+  void write(const WriteStorage& write_storage, const ZipWriter::WriteAt& write_at);
+  // The same without the storages, if those were written already.
+  void write_rest(std::span<const std::uint32_t> storage_crcs, const ZipWriter::WriteAt& write_at);
+
+ private:
+  struct SmallRecord {
+    std::size_t number;
+    std::string bytes;
+  };
+  void add_small(std::string_view name, std::string bytes);
+
+  ZipWriter zip_;
+  std::vector<SmallRecord> small_;
+  std::vector<StorageRef> storages_;
+  std::vector<std::size_t> storage_records_;
+};
+
+// Writes a file, or an item of one; the copy engine writes the payloads, checksums come last.
+class TorchSaveWriter {
+ public:
+  // `root` may hold references to tensors (see content.h) and storages of the checkpoint's own
+  // archives; each one referred to is written once, so aliases stay aliases. Lifetime: the
+  // checkpoint outlives the writer. Throws: what write_pickle throws; kUnsupported (see
+  // storage_piece).
+  TorchSaveWriter(const Checkpoint& checkpoint, const Value& root)
+      : checkpoint_(checkpoint), layout_(root) {}
+
+  std::uint64_t file_bytes() const { return layout_.bytes(); }
+  // Writes all of it into `file`.  `base`: the offset of the archive in the file.  Throws: what
+  // copy_pieces and OutputFile::write_at throw.
+  CopyResult write(OutputFile& file, const CopyOptions& options, std::uint64_t base = 0);
+
+ private:
+  const Checkpoint& checkpoint_;
+  TorchSaveLayout layout_;
+};
+
+}  // namespace fsdp::formats

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/families/trainers/framework_output.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+#include <vector>
+
+#include "formats/bytes/base/error.h"
+#include "formats/bytes/base/text.h"
+#include "formats/bytes/outputs/atomic_folder.h"
+#include "formats/families/dcp/output.h"
+#include "formats/families/torch/output.h"
+#include "formats/families/torch/writer.h"
+#include "formats/families/trainers/framework_content.h"
+#include "formats/state/content/content.h"
+#include "formats/state/content/state_parts.h"
+#include "formats/state/rewrite/rekey.h"
+
+namespace fsdp::formats {
+namespace {
+
+constexpr std::array<std::string_view, 3> kFormats = {"lightning", "lightning-ckpt", "accelerate"};
+
+// Returns `content` taken apart, with its optimizers in one form.
+TrainerState state_of(const Checkpoint& source, const Value& content, OptimizerForm form) {
+  const std::vector<StatePart> parts = state_parts_of(content);
+  const bool optimizers = std::any_of(parts.begin(), parts.end(), [](const StatePart& part) {
+    return part.kind == PartKind::kOptimizer || part.kind == PartKind::kFlattenedOptimizer;
+  });
+  if (!optimizers) return trainer_state(content);
+  try {
+    return trainer_state(rekey_content(source, content, {form, std::nullopt}).content);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kRekeyAmbiguous) throw;
+    throw Error(error.code(), error.what(), {Remedy::kRekeyFirst});
+  }
+}
+
+// Several folders and files in one folder.
+class ParentOutput : public Output {
+ public:
+  ParentOutput(const Checkpoint& source, std::filesystem::path destination, OutputOptions options)
+      : source_(source), destination_(std::move(destination)), options_(std::move(options)) {
+    plan_.format = "accelerate";
+    plan_.folder = true;
+  }
+
+  void add_folder(const std::string& name, const Value& content, std::int64_t world_size) {
+    DcpOutputOptions dcp;
+    dcp.world_size = world_size;
+    dcp.folder = name + "/";
+    dcp.meta = Value::dict({});
+    folders_.push_back(plan_dcp_output(source_, content, destination_, options_, dcp));
+    const OutputPlan& part = folders_.back()->plan();
+    plan_.files.insert(plan_.files.end(), part.files.begin(), part.files.end());
+    plan_.tensors += part.tensors;
+    plan_.values += part.values;
+    plan_.tensor_bytes += part.tensor_bytes;
+  }
+
+  void add_file(const std::string& name, const Value& content) {
+    files_.emplace_back(name, TorchSaveWriter(source_, with_values(source_, content)));
+    plan_.files.push_back({name, files_.back().second.file_bytes()});
+    count_leaves(source_, content);
+  }
+
+  void drop_value() { ++plan_.dropped_values; }
+
+  CopyResult write(const CopyOptions& options) override {
+    const auto parent = new_folder(destination_, options_);
+    CopyResult total;
+    for (const auto& folder : folders_) folder->write_into(*parent, options, total);
+    for (auto& [name, writer] : files_) writer.write(parent->add_file(name), options);
+    source_.check_unchanged();
+    parent->commit();
+    return total;
+  }
+
+ private:
+  const Checkpoint& source_;
+  std::filesystem::path destination_;
+  OutputOptions options_;
+  std::vector<std::unique_ptr<DcpOutput>> folders_;
+  std::vector<std::pair<std::string, TorchSaveWriter>> files_;
+};
+
+std::unique_ptr<Output> plan_accelerate(const Checkpoint& source, const Value& content,
+                                        const std::filesystem::path& destination,
+                                        const FrameworkOptions& options) {
+  const TrainerState state = state_of(source, content, OptimizerForm::kNames);
+  auto output = std::make_unique<ParentOutput>(source, destination, options.output);
+  for (std::size_t i = 0; i < state.models.size(); ++i) {
+    output->add_folder(cat("pytorch_model_fsdp_", i), under_key("model", state.models[i]),
+                       options.world_size);
+  }
+  for (std::size_t i = 0; i < state.optimizers.size(); ++i) {
+    output->add_folder(cat("optimizer_", i), under_key("optimizer", state.optimizers[i]),
+                       options.world_size);
+  }
+  if (state.models.empty() && state.optimizers.empty()) {
+    throw Error(ErrorCode::kUnsupported,
+                source.description().path + ": has neither a model nor an optimizer");
+  }
+  for (const auto& [key, value] : state.rest) {
+    const std::string name = key.as_string() == nullptr ? std::string() : *key.as_string();
+    if (name == "scheduler") {
+      output->add_file("scheduler.bin", value);
+    } else if (options.drop_values) {
+      output->drop_value();
+    } else {
+      throw Error(ErrorCode::kUnsupported,
+                  cat(source.description().path, ": ", quote(name),
+                      ": Accelerate's folders have no place for it"),
+                  {Remedy::kDropValues});
+    }
+  }
+  return output;
+}
+
+std::unique_ptr<Output> plan_lightning_folder(const Checkpoint& source, const Value& content,
+                                              const std::filesystem::path& destination,
+                                              const FrameworkOptions& options) {
+  const TrainerState state = state_of(source, content, OptimizerForm::kNames);
+  // A folder that calls it state_dict comes from ModelParallelStrategy, which requires that name.
+  const bool of_lightning = source.description().layout == "lightning";
+  const bool state_dict = of_lightning && content.find("state_dict") != nullptr;
+  DcpOutputOptions dcp;
+  dcp.world_size = options.world_size;
+  dcp.meta = with_own_tensors(source, with_values(source, lightning_meta(state)));
+  return plan_dcp_output(source, lightning_sharded(state, state_dict ? "state_dict" : "model"),
+                         destination, options.output, dcp);
+}
+
+}  // namespace
+
+bool is_framework_format(std::string_view format) {
+  return std::find(kFormats.begin(), kFormats.end(), format) != kFormats.end();
+}
+
+std::unique_ptr<Output> plan_framework_output(const std::string& format, const Checkpoint& source,
+                                              const Value& content,
+                                              const std::filesystem::path& destination,
+                                              const FrameworkOptions& options) {
+  if (format == "accelerate") return plan_accelerate(source, content, destination, options);
+  if (format == "lightning") return plan_lightning_folder(source, content, destination, options);
+  if (format != "lightning-ckpt") throw Error(ErrorCode::kUsage, "unknown format " + quote(format));
+  const TrainerState state = state_of(source, content, OptimizerForm::kIds);
+  return plan_torch_output(source, lightning_file(state), destination, options.output);
+}
+
+}  // namespace fsdp::formats

@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/families/trainers/torch_checkpointing.h"
+
+#include <algorithm>
+#include <charconv>
+#include <iterator>
+#include <map>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "formats/bytes/base/error.h"
+#include "formats/bytes/base/text.h"
+#include "formats/bytes/files/file.h"
+#include "formats/bytes/files/no_answer.h"
+#include "formats/bytes/files/seal.h"
+#include "formats/bytes/store/place.h"
+#include "formats/families/trainers/json_values.h"
+#include "formats/families/trainers/per_rank.h"
+#include "formats/families/trainers/torch_checkpointing_items.h"
+#include "formats/families/trainers/torch_checkpointing_metadata.h"
+#include "formats/families/trainers/trainer_files.h"
+#include "formats/state/content/combined_checkpoint.h"
+
+namespace fsdp::formats::torch_checkpointing {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A pickle larger than this is not the metadata of any existing checkpoint.
+constexpr std::uint64_t kMaxMetadataBytes = std::uint64_t{8} << 30U;
+// The folder's name begins so until every rank has written (CheckpointWriterConfig's default).
+constexpr std::string_view kUnfinished = "tmp_";
+// Checksums of the folder's files, which checks/integrity_file.h compares.
+constexpr std::string_view kIntegrityName = "_integrity_manifest.json";
+// Missing files of an item, each with a finding, at most.
+constexpr std::size_t kMaxMissing = 64;
+// Ranks named in a message, at most.
+constexpr std::size_t kMaxNamed = 8;
+
+using RanksOfItem = std::map<std::int64_t, std::string>;  // file names
+
+// Returns whether the folder's listing tells of such a file: metadata may name far more files than
+// the kernel can be asked for.
+bool is_name(std::string_view path) {
+  constexpr std::size_t kMaxNameBytes = 255;
+  return !path.empty() && path.size() <= kMaxNameBytes && path.front() != '.' &&
+         path.find_first_of(std::string_view("/\0", 2)) == std::string_view::npos;
+}
+
+// Returns item and rank of `<item>_<rank><suffix>`.
+std::optional<std::pair<std::string, std::int64_t>> item_in(std::string_view name,
+                                                            std::string_view suffix) {
+  if (!name.ends_with(suffix)) return std::nullopt;
+  name.remove_suffix(suffix.size());
+  const std::size_t line = name.rfind('_');
+  if (line == std::string_view::npos || line == 0) return std::nullopt;
+  const std::string_view digits = name.substr(line + 1);
+  std::int64_t rank = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), rank);
+  if (error != std::errc() || end != digits.data() + digits.size() ||
+      digits != std::to_string(rank))
+    return std::nullopt;
+  return std::pair(std::string(name.substr(0, line)), rank);
+}
+
+// Returns the items that files of such names belong to.
+std::map<std::string, RanksOfItem> items_in(const std::set<std::string>& names,
+                                            std::string_view suffix) {
+  std::map<std::string, RanksOfItem> items;
+  for (const std::string& name : names) {
+    if (name.find('/') != std::string::npos) continue;
+    if (auto found = item_in(name, suffix)) items[found->first].emplace(found->second, name);
+  }
+  return items;
+}
+
+Metadata read_metadata_file(const Folder& folder) {
+  const auto file = folder.open_member(kMetadataName);
+  if (file->size() > kMaxMetadataBytes) {
+    throw Error(ErrorCode::kLimitSize,
+                cat(file->name(), ": has ", file->size(), " bytes, at most ", kMaxMetadataBytes));
+  }
+  try {
+    Metadata metadata = read_metadata(*file);
+    file->check_unchanged();
+    return metadata;
+  } catch (const Error& error) {
+    throw error.in(file->name());
+  }
+}
+
+class FolderReader {
+ public:
+  explicit FolderReader(const fs::path& path) : path_(path), folder_(folder_at(path)) {
+    for (std::string& name : folder_->list_files()) listed_.insert(std::move(name));
+    names_ = listed_;
+  }
+
+  std::unique_ptr<Checkpoint> run() {
+    std::optional<Metadata> metadata;
+    if (names_.erase(kMetadataName) != 0) metadata = read_metadata_file(*folder_);
+    for (const std::string_view known : {kIntegrityName, kSealName})
+      names_.erase(std::string(known));
+    note_unfinished();
+    CheckpointDescription description{escape(path_.native()), "torch-checkpointing", "per-rank",
+                                      std::nullopt, 1};
+    if (metadata) {
+      description.layout = "sharded";
+      description.version = metadata->version;
+      description.ranks = metadata->world_size;
+      for (const Item& item : metadata->items) add_described(item);
+    }
+    const auto files = items_in(names_, ".pt");
+    for (const auto& [name, ranks] : files)
+      description.ranks = std::max(description.ranks, ranks.rbegin()->first + 1);
+    for (const auto& [name, ranks] : files) {
+      note_missing(name, ranks, description.ranks);
+      RankFiles set{name, {ranks.begin(), ranks.end()}};
+      add(name, open_rank_files(path_, set));
+      drop_names(ranks);
+    }
+    for (const auto& [name, ranks] : items_in(names_, ".json")) add_json(name, ranks);
+    Findings left = left_out_finding({names_.begin(), names_.end()});
+    std::move(left.begin(), left.end(), std::back_inserter(findings_));
+    return combine_checkpoints(std::move(parts_), std::move(description), std::move(findings_));
+  }
+
+ private:
+  void add(const std::string& name, std::unique_ptr<Checkpoint> checkpoint) {
+    parts_.push_back({.checkpoint = std::move(checkpoint), .name = name, .folder = {}});
+  }
+
+  void drop_names(const RanksOfItem& ranks) {
+    for (const auto& [rank, name] : ranks) names_.erase(name);
+  }
+
+  void add_described(const Item& item) {
+    std::vector<std::int64_t> present;
+    std::vector<std::int64_t> missing;
+    for (std::size_t r = 0; r < item.needed.size(); ++r) {
+      const auto rank = static_cast<std::int64_t>(r);
+      const std::string name = item.file(rank).path;
+      names_.erase(name);
+      const bool there = listed_.contains(name) ||
+                         (!is_name(name) && folder_->open_member_if_present(name) != nullptr);
+      if (there) {
+        present.push_back(rank);
+      } else if (item.needed[r]) {
+        missing.push_back(rank);
+      }
+    }
+    const std::size_t named = std::min(missing.size(), kMaxMissing);
+    for (const std::int64_t rank : std::span(missing).first(named)) {
+      // What a lost file leaves is a hole in tensors; without any file there is no tensor to tell.
+      findings_.push_back(
+          {.code = ErrorCode::kShardMissing,
+           .message = cat("is missing: ", kMetadataName, " says that rank ", rank,
+                          " holds parts of ", quote(item.name, 200)),
+           .file = item.file(rank).path,
+           .key = {},
+           .bytes = {},
+           .severity = present.empty() ? Finding::Severity::kDamage : Finding::Severity::kWarning});
+    }
+    if (named != missing.size()) {
+      findings_.push_back({.code = ErrorCode::kShardMissing,
+                           .message = cat("files of ", missing.size() - named, " more ranks of ",
+                                          quote(item.name, 200), " are missing"),
+                           .file = {},
+                           .key = {},
+                           .bytes = {},
+                           .severity = Finding::Severity::kWarning});
+    }
+    if (present.empty()) return;
+    try {
+      ItemParts parts = open_item(path_, item, present);
+      std::move(parts.findings.begin(), parts.findings.end(), std::back_inserter(findings_));
+      add(item.name, std::move(parts.checkpoint));
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kUnsupported) throw;
+      leave_out(item.name, item.file(present[0]).path, error, Finding::Severity::kUnknown);
+    }
+  }
+
+  void leave_out(const std::string& item, const std::string& file, const Error& error,
+                 Finding::Severity severity) {
+    findings_.push_back({.code = error.code(),
+                         .message = cat("not read, and in no output: ", error.what()),
+                         .file = file,
+                         .key = item,
+                         .bytes = {},
+                         .severity = severity});
+  }
+
+  void add_json(const std::string& name, const RanksOfItem& ranks) {
+    const std::string& file = ranks.begin()->second;
+    try {
+      add(name, open_json_values(path_, file));
+    } catch (const Error& error) {
+      if (is_no_answer(error.code())) throw;
+      leave_out(name, file, error, Finding::Severity::kWarning);
+    }
+    // The lowest rank's is read; the others only have to be there.
+    for (const auto& [rank, other] : ranks) {
+      try {
+        if (other != file) folder_->open_member(other);
+      } catch (const Error& error) {
+        if (is_no_answer(error.code())) throw;
+        leave_out({}, other, error, Finding::Severity::kWarning);
+      }
+    }
+    drop_names(ranks);
+  }
+
+  // No metadata tell which ranks have an item without tensors to cut; usually all do.
+  void note_missing(const std::string& item, const RanksOfItem& ranks, std::int64_t world) {
+    std::string named;
+    std::size_t missing = 0;
+    for (std::int64_t rank = 0; rank < world; ++rank) {
+      if (ranks.contains(rank)) continue;
+      if (++missing <= kMaxNamed) named += cat(missing == 1 ? "" : ", ", rank);
+    }
+    if (missing == 0) return;
+    if (missing > kMaxNamed) named += cat(" and ", missing - kMaxNamed, " more");
+    findings_.push_back({.code = ErrorCode::kShardMissing,
+                         .message = cat("no file of ", quote(item, 200), " by rank ", named, " of ",
+                                        world, " ranks"),
+                         .file = {},
+                         .key = {},
+                         .bytes = {},
+                         .severity = Finding::Severity::kWarning});
+  }
+
+  void note_unfinished() {
+    const std::string name = name_of_place(path_);
+    if (!name.starts_with(kUnfinished)) return;
+    findings_.push_back({.code = ErrorCode::kNoMetadata,
+                         .message = cat("the folder's name begins with ", quote(kUnfinished),
+                                        ", as it does until all ranks have written: the save was "
+                                        "interrupted, or is still going on"),
+                         .file = {},
+                         .key = {},
+                         .bytes = {},
+                         .severity = Finding::Severity::kWarning});
+  }
+
+  fs::path path_;
+  std::shared_ptr<const Folder> folder_;
+  std::set<std::string> listed_;  // all files
+  std::set<std::string> names_;   // those that no item has yet
+  std::vector<CheckpointPart> parts_;
+  Findings findings_;
+};
+
+}  // namespace
+
+bool is_described_folder(const fs::path& path) {
+  try {
+    const auto file = folder_at(path)->open_member_if_present(kMetadataName);
+    return file != nullptr && looks_like_metadata(*file);
+  } catch (const Error& error) {
+    if (is_no_answer(error.code())) throw;
+    return false;  // a link or a folder of that name is not of this package
+  }
+}
+
+bool is_undescribed_folder(const fs::path& path) {
+  std::set<std::string> names;
+  for (std::string& name : folder_at(path)->list()) names.insert(std::move(name));
+  const auto items = items_in(names, ".pt");
+  return std::any_of(items.begin(), items.end(), [&](const auto& item) {
+    return holds_sharded_tensors(path / item.second.begin()->second);
+  });
+}
+
+std::unique_ptr<Checkpoint> open_folder(const fs::path& folder) {
+  return FolderReader(folder).run();
+}
+
+}  // namespace fsdp::formats::torch_checkpointing

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/families/trainers/trainer_files.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <iterator>
+#include <string_view>
+
+#include "formats/bytes/base/error.h"
+#include "formats/bytes/base/text.h"
+#include "formats/bytes/files/checkpoint_names.h"
+#include "formats/bytes/files/file.h"
+#include "formats/bytes/files/no_answer.h"
+#include "formats/bytes/store/place.h"
+#include "formats/families/torch/checkpoint.h"
+#include "formats/families/torch/stored_file.h"
+#include "formats/state/content/torch_globals.h"
+
+namespace fsdp::formats {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::array<std::string_view, 5> kStems = {"scheduler", "scaler", "sampler",
+                                                    "dl_state_dict", "rng_state"};
+constexpr std::array<std::string_view, 3> kSuffixes = {".pt", ".pth", ".bin"};
+
+std::string stem_of(const std::string& name) {
+  return name.substr(0, name.rfind('.'));
+}
+
+// Returns whether it is "_3" or similar, or empty.
+bool is_number_behind(std::string_view text) {
+  return text.empty() || (text.size() > 1 && text[0] == '_' &&
+                          std::all_of(text.begin() + 1, text.end(),
+                                      [](unsigned char c) { return std::isdigit(c) != 0; }));
+}
+
+// Returns whether loading it in Python runs no code and needs no classes known only to the trainer.
+// Throws what reading a torch.save file throws.
+bool is_plain(const fs::path& path) {
+  const auto file = file_at(path);
+  if (sniff_torch_stream(*file) == TorchStream::kLegacy) return false;
+  return read_torch_save(*file).unknown_globals.empty();
+}
+
+}  // namespace
+
+bool is_trainer_file(const std::string& name) {
+  const std::string stem = stem_of(name);
+  return std::any_of(kStems.begin(), kStems.end(),
+                     [&](std::string_view base) {
+                       return stem.starts_with(base) &&
+                              is_number_behind(std::string_view(stem).substr(base.size()));
+                     }) &&
+         std::any_of(kSuffixes.begin(), kSuffixes.end(),
+                     [&](std::string_view suffix) { return name.substr(stem.size()) == suffix; });
+}
+
+Findings left_out_finding(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) {
+    if (!name.starts_with('.') && !is_description_name(name))
+      text += (text.empty() ? "" : ", ") + escape(name);
+  }
+  if (text.empty()) return {};
+  return {{.code = ErrorCode::kExtraFile,
+           .message = "not read, and in no output: " + text,
+           .file = {},
+           .key = {},
+           .bytes = {},
+           .severity = Finding::Severity::kWarning}};
+}
+
+TrainerFiles trainer_files(const fs::path& folder, const std::vector<std::string>& names,
+                           bool one_value) {
+  TrainerFiles result;
+  std::vector<std::string> others;
+  Findings damaged;
+  for (const std::string& name : names) {
+    try {
+      if (!is_trainer_file(name) || is_folder(folder / name) || !is_plain(folder / name)) {
+        others.push_back(name);
+        continue;
+      }
+      result.parts.push_back({.checkpoint = open_torch_save(folder / name),
+                              .name = stem_of(name),
+                              .one_value = one_value,
+                              .folder = {}});
+    } catch (const Error& error) {
+      if (is_no_answer(error.code())) throw;
+      if (error.code() == ErrorCode::kUnsupported) {
+        others.push_back(name);
+        continue;
+      }
+      damaged.push_back({.code = error.code(),
+                         .message = cat(error.what(), "; without this file, the rest can be used"),
+                         .file = name,
+                         .key = {},
+                         .bytes = {},
+                         .hint = error.hint()});
+    }
+  }
+  result.findings = left_out_finding(others);
+  std::move(damaged.begin(), damaged.end(), std::back_inserter(result.findings));
+  return result;
+}
+
+}  // namespace fsdp::formats

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Files that trainers save beside models and optimizers: schedulers, scalers, samplers, random
+// states.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "formats/state/content/combined_checkpoint.h"
+#include "formats/state/model/finding.h"
+
+namespace fsdp::formats {
+
+// Returns whether the name is that of such a file: scheduler, scaler, sampler, dl_state_dict,
+// rng_state, or one of these and "_<number>", as .pt, .pth or .bin.
+bool is_trainer_file(const std::string& name);
+
+struct TrainerFiles {
+  std::vector<CheckpointPart> parts;  // each under the name before its suffix
+  Findings findings;
+};
+
+// Reads those of `names` that are torch.save files of plain values.  With `one_value` each is one
+// value.  A file with such a name that cannot be read is damage: trainers write nothing else under
+// it.  A warning lists the other names, as left_out_finding does.  Throws: kIo, kOutOfMemory,
+// kInterrupted.
+TrainerFiles trainer_files(const std::filesystem::path& folder,
+                           const std::vector<std::string>& names, bool one_value);
+
+// Returns a warning that lists files that are not read; none if these are only hidden ones and
+// descriptions (checkpoint_names.h).
+Findings left_out_finding(const std::vector<std::string>& names);
+
+}  // namespace fsdp::formats

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Several checkpoints seen as one, each under a name of its own.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "formats/state/checkpoint/checkpoint.h"
+
+namespace fsdp::formats {
+
+struct CheckpointPart {
+  std::unique_ptr<Checkpoint> checkpoint;
+  std::string name;        // the top-level key of its content; "": its keys are keys of the whole
+  bool unwrap = false;     // its content has one top-level key of its own, which `name` replaces
+  bool one_value = false;  // its content is one value; it has a tree, and no tensor is listed
+  std::string folder;      // of its files within the whole, "" or with a slash at the end
+};
+
+// Returns whether everything is below the one top-level key `name`: {"model": ...}.
+bool is_below(const Checkpoint& checkpoint, std::string_view name);
+
+// `description` is of the whole; the number of ranks is the largest of the parts'.
+// Throws: kKey if two parts have the same key.
+std::unique_ptr<Checkpoint> combine_checkpoints(std::vector<CheckpointPart> parts,
+                                                CheckpointDescription description,
+                                                Findings findings);
+
+}  // namespace fsdp::formats

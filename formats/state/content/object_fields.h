@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// Access to inert records: members of mappings, attributes of objects, shapes.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "formats/containers/pickle/value.h"
+#include "formats/state/model/index.h"
+
+namespace fsdp::formats {
+
+// Returns the member of a dict or an OrderedDict; nullptr if there is none.  Lifetime: that of
+// `mapping`.
+const Value* member(const Value& mapping, std::string_view name);
+
+// Returns the value at a path of a nested state dict (integer keys stand in it as text); nullptr if
+// there is none.  Lifetime: that of `root`.
+const Value* at_path(const Value& root, std::span<const PathStep> path);
+
+// Returns the attribute of an object: from the dict it was built from, or from the pair (dict,
+// slots) of classes with slots.  nullptr if there is none.
+const Value* attribute(const Value& object, std::string_view name);
+
+// The name of the class that made the object, without its module; empty if it is not an object.
+std::string_view class_name(const Value& object);
+
+// Returns whether it is a list or a tuple.
+bool is_sequence(const Value& value);
+
+// Returns the integers of a tuple, a list, or a torch.Size; nothing if an item is not an integer.
+std::optional<std::vector<std::int64_t>> integers(const Value& value);
+
+// The same for a shape: nothing if a size is negative or there are more than 2^63 - 1 elements.
+std::optional<std::vector<std::int64_t>> shape_of(const Value& value);
+
+}  // namespace fsdp::formats

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// A checkpoint about to be written: planned to the byte first, then streamed through the copy
+// engine.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "formats/bytes/outputs/atomic_file.h"
+#include "formats/bytes/outputs/atomic_folder.h"
+#include "formats/bytes/outputs/options.h"
+#include "formats/state/checkpoint/checkpoint.h"
+#include "formats/state/model/copy.h"
+
+namespace fsdp::formats {
+
+struct PlannedFile {
+  std::string name;  // relative to the output folder; the file's own name for a single file
+  std::uint64_t bytes = 0;
+  bool linked = false;  // shares its bytes on disk with the source
+};
+
+// The contents of an output, known before the first byte is written.
+struct OutputPlan {
+  std::string format;   // "pt", "safetensors", "dcp", "hdf5", ...
+  bool folder = false;  // else one file
+  std::vector<PlannedFile> files;
+  std::uint64_t tensors = 0;
+  std::uint64_t values = 0;
+  std::uint64_t dropped_values = 0;
+  std::uint64_t tensor_bytes = 0;                         // copied from the source
+  std::vector<std::pair<std::string, std::string>> tied;  // left out, and the name that was kept
+  // Bytes of all files except `linked` ones.
+  std::uint64_t new_bytes() const;
+  std::uint64_t bytes() const;
+};
+
+// Nothing is written before `write`, which leaves the whole output or nothing new.
+class Output {
+ public:
+  Output() = default;
+  Output(const Output&) = delete;
+  Output& operator=(const Output&) = delete;
+  virtual ~Output() = default;
+  const OutputPlan& plan() const { return plan_; }
+  // Adds the seal that OutputOptions::seal asks for to the plan.
+  void plan_seal();
+  // Writes, checks that the source did not change meanwhile, and commits.  `crcs` of the result are
+  // for the output itself only.
+  // Throws: what copy_pieces, AtomicFile and AtomicFolder throw.
+  virtual CopyResult write(const CopyOptions& options) = 0;
+
+ protected:
+  // Counts tensors, values and bytes of tensors into the plan.
+  void count_leaves(const Checkpoint& source, const Value& content);
+
+  OutputPlan plan_;
+};
+
+}  // namespace fsdp::formats

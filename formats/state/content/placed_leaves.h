@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// A nested value taken apart into leaves that remember the containers they lie in, so that it can
+// be put together again with leaves at other places.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "formats/containers/pickle/value.h"
+#include "formats/state/content/mapping_like.h"
+#include "formats/state/model/index.h"
+
+namespace fsdp::formats {
+
+// One step down: the container, and the key or position in it.
+struct PlacedStep {
+  PathStep step;    // the key as text, or the position
+  Value key;        // as the mapping holds it: text, an integer; nothing for positions
+  Value container;  // the new container has its kind; None: a plain dict or list
+};
+
+struct PlacedLeaf {
+  std::string was;  // its key in the source, for messages
+  std::vector<PlacedStep> path;
+  Value value;
+};
+
+// The leaves of leaves_of, in their order.  Throws: like leaves_of.
+std::vector<PlacedLeaf> placed_leaves(const Value& root);
+
+// A step to a key of a dict that `like` was a step in.
+PlacedStep text_step(std::string text, const PlacedStep& like);
+
+// Returns the entries of a mapping; none if `value` is not a mapping.  Lifetime: those of `value`.
+std::span<const Value::Entry> members_of(const Value& value);
+
+// Returns `root` with another value at the path; containers keep their kinds.  Requires: the path
+// leads somewhere.
+Value with_value_at(const Value& root, std::span<const PathStep> path, const Value& value);
+
+// Returns the path as it stands in an index, which is also how people read it.
+KeyPath key_path(const PlacedLeaf& leaf);
+
+// Puts the leaves together again, in containers of the kinds they had: OrderedDicts with their
+// attributes, tuples, keys of their types.  Members are ordered by their first leaves; if a
+// position of a list is left without leaves, later ones move up.
+// Throws: kRekeyCollision naming two leaves if one takes the place of the other or lies inside it.
+Value rebuilt(const std::vector<PlacedLeaf>& leaves);
+
+}  // namespace fsdp::formats

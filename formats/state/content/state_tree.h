@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// Nested state dicts: taking them apart into leaves, editing the leaves, and building a state dict
+// from leaves.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "formats/containers/pickle/value.h"
+#include "formats/state/checkpoint/checkpoint.h"
+#include "formats/state/model/index.h"
+
+namespace fsdp::formats {
+
+// One leaf of a nested value: a tensor, or what is not taken apart.
+struct Leaf {
+  std::string key;  // path steps joined by dots
+  KeyPath path;
+  Value value;
+};
+
+// Returns the leaves of `root` in order.  Mappings are always taken apart (empty ones are leaves);
+// lists and tuples are if they hold a tensor, a mapping, or a list that is taken apart.  This is
+// the rule by which PyTorch flattens; placeholders (content.h) count as values to take apart.  If
+// PyTorch would then find no leaf, as in a list of empty mappings, the list itself is a leaf:
+// dcp_to_torch_save would look for it under its own key.  A root that is neither a mapping nor a
+// list is one leaf with an empty key.  Throws: kLimitNodes if shared parts unfold into more than 10
+// million leaves or 256 MiB of keys, kName if a key exceeds 64 KiB.
+std::vector<Leaf> leaves_of(const Value& root);
+
+// Rebuilds `root` with `edit` applied to every leaf, in the order of leaves_of; an empty result
+// drops the leaf and the containers that this empties.  Containers keep their kinds and their keys
+// their types.
+Value with_leaves(const Value& root,
+                  const std::function<std::optional<Value>(const Leaf& leaf)>& edit);
+
+// Returns `root` without the leaves for whose key `keep` returns false, and without the containers
+// that this empties.
+Value pruned(const Value& root, const std::function<bool(const std::string&)>& keep);
+
+// Builds a nested dict from leaves by their paths: text steps make dicts, numbers make lists, whose
+// positions without a leaf are None.  A single leaf with an empty path is the whole.
+// Throws: kKey if two paths contradict each other, kLimitNodes if positions of lists lie far apart.
+Value nested(const std::vector<Leaf>& leaves);
+
+}  // namespace fsdp::formats

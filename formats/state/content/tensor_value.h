@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tensors inside the values of a torch.save file: the calls that make them, and their arguments.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "formats/containers/pickle/value.h"
+
+namespace fsdp::formats {
+
+// A dense tensor as torch.save describes it: a view over a storage.
+struct TensorValue {
+  const StorageRef* storage = nullptr;  // Lifetime: that of the value it was read from
+  DType dtype = DType::kFloat32;
+  std::uint64_t storage_offset = 0;  // in elements of dtype
+  std::vector<std::int64_t> shape;
+  std::vector<std::int64_t> strides;  // in elements of dtype
+  bool conjugate = false;             // the storage holds the conjugate
+  bool negate = false;                // the storage holds the negative
+};
+
+// Checks the arguments of a call that makes a tensor: types, bounds of the storage.  Other values
+// pass. Throws: kReduce, kType, kTensorBounds.
+void check_tensor_call(const Value& value);
+
+// Returns `value` as a dense tensor; parameters, buffers and tensors with attributes count as the
+// tensor they wrap.  Nothing if it is not a tensor, or is of a kind that special_tensor names.
+std::optional<TensorValue> dense_tensor(const Value& value);
+
+// Returns the kind of a tensor that is more than a view over a storage: "quantized", "sparse",
+// "meta", "nested", "sharded" (a rank's part of a DTensor or ShardedTensor), "subclass" (a
+// library's own class).  Empty for dense tensors and for other values.
+std::string special_tensor(const Value& value);
+
+// Returns whether it is a tensor of either kind.
+bool is_tensor(const Value& value);
+
+// Returns the words for such a tensor in messages: "quantized", "a
+// torchao.optim.subclass_8bit.OptimState8bit".
+std::string special_tensor_text(const Value& value);
+
+// The call that makes this tensor when PyTorch loads it: _rebuild_tensor_v2, or _v3 for types
+// without a typed storage.  Requires: dense row-major, of a type PyTorch can save.
+Value make_dense_tensor(DType dtype, const std::vector<std::int64_t>& shape, StorageRef storage);
+
+}  // namespace fsdp::formats

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// Says which name may have been meant by one that is not there.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "formats/state/model/select.h"
+
+namespace fsdp::formats {
+
+// Suggestions are chosen out of so many names.
+inline constexpr std::size_t kMostNamesCompared = 20'000;
+
+// Returns the first name that is `key` with or without leading parts ("model.lm_head.weight" for
+// "lm_head.weight", and the reverse), else the nearest by edit distance, else nothing.
+std::string meant_key(std::string_view key, std::span<const std::string> names);
+
+// Returns "; did you mean 'x'?" for a glob that matches none of the names; empty if nothing is
+// near. Tried in turn: `**` for each `*`, leading parts of a name in front, leading parts of the
+// glob left out, the name nearest by edit distance.
+std::string meant_glob(const Glob& glob, std::span<const std::string> names);
+
+}  // namespace fsdp::formats

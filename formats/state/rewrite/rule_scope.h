@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// Decides whether a rule applies to whole keys or to parameters wherever they occur, and finds
+// rules that would affect only half of what they seem meant for.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "formats/state/content/state_parts.h"
+#include "formats/state/model/name_map.h"
+
+namespace fsdp::formats {
+
+// A leaf of a state dict as seen by rules.
+struct RuleTarget {
+  std::string key;                   // the whole of it
+  PartKind kind = PartKind::kOther;  // of the part it lies in
+  std::string part;                  // the key of that part; empty: the whole state dict
+  std::size_t name_begin = 0;        // of the parameter's name in `key`
+  std::size_t name_length = 0;       // 0: it has none
+};
+
+// The rules after their scope is decided.
+struct ScopedRules {
+  // For NameMap: a leading '/' marks rules for whole keys, the others apply to names.
+  NameRules rules;
+  // Rules for whole keys of leaves that are not parameters: they share a front with parameters,
+  // whose new names `rules` gives.
+  std::vector<NameRule> beside;
+};
+
+// Note [whole keys first]
+// A rule applies to whole keys, as people see them, if it matches any: "model" is the level of that
+// name, whatever modules are called.  If it matches none, it applies to names of parameters.  If it
+// changes the names of a model's parameters and leaves them in their level ("model.enc" to
+// "model.dec"), the optimizers' names for them change as well: it becomes a rule for names.  The
+// same holds for parts dropped from a model, unless the whole model is dropped.
+//
+// Refused (kUsage, with a suggestion of the intended rule): a prefix that only some parameters of a
+// model or an optimizer have; a rule that would rename or drop parameters in a model, and leave
+// another model or an optimizer with the old names; one that matches both a key and the front of
+// parameters' names elsewhere.  Rules that begin with '/' apply to whole keys and are never
+// refused.
+//
+// `names`: the names of all parameters; `leading`: see NameMap.
+// Throws: kUsage; like NameMap.
+ScopedRules scoped_rules(const NameRules& rules, std::span<const RuleTarget> targets,
+                         std::span<const std::string> names, std::span<const std::string> leading);
+
+}  // namespace fsdp::formats

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// tests/interop/check_maps.py compares what they make with the code that the models come from.
+#include "formats/changes/map/builtin.h"
+
+#include <set>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "formats/bytes/base/error.h"
+#include "formats/changes/map/rules.h"
+
+namespace fsdp::formats::map {
+namespace {
+
+TEST(BuiltinMaps, are_sorted_described_and_lead_both_ways) {
+  std::string last;
+  for (const BuiltinMap& map : builtin_maps()) {
+    EXPECT_LT(last, map.name);
+    last = map.name;
+    const Rules rules = parse_rules(map.text, last, Direction::kForward);
+    EXPECT_FALSE(rules.description.empty()) << last;
+    // nanoGPT has no versions.
+    EXPECT_EQ(rules.versions.empty(), last == "fp8-to-bf16" || last == "nanogpt-gpt2") << last;
+    // Those that change the dtype alone are for any model, and MXFP4 is only read.
+    EXPECT_EQ(rules.model_types.empty(), last.ends_with("-to-bf16")) << last;
+    if (last == "mxfp4-to-bf16") {
+      EXPECT_THROW(parse_rules(map.text, last, Direction::kReverse), Error);
+    } else {
+      EXPECT_NO_THROW(parse_rules(map.text, last, Direction::kReverse)) << last;
+    }
+    // A parameter that no operation asks for would be one that a user gives in vain.
+    std::set<std::string> used;
+    std::vector<Rule> all = rules.rules;
+    all.insert(all.end(), rules.fused.begin(), rules.fused.end());
+    for (const Rule& rule : all) {
+      for (const Operation& operation : rule.operations)
+        for (const std::string& name : parameters_of(operation)) used.insert(name);
+    }
+    for (const Parameter& parameter : rules.parameters)
+      EXPECT_TRUE(used.contains(parameter.name)) << last << ": " << parameter.name;
+  }
+  EXPECT_FALSE(last.empty());
+}
+
+}  // namespace
+}  // namespace fsdp::formats::map

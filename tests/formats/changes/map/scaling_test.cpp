@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+// Numbers with scales; tests/interop/check_map.py compares them with PyTorch, check_maps.py with
+// transformers.
+#include "formats/changes/map/scaling.h"
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "formats/bytes/base/cast.h"
+#include "formats/changes/arrays/elementwise.h"
+#include "tests/formats/changes/arrays/dense_operand.h"
+#include "tests/support/expect_error.h"
+
+namespace fsdp::formats::map {
+namespace {
+
+using arrays::Array;
+using arrays::array_of;
+using arrays::ArrayReader;
+using arrays::constant_array;
+using arrays::counted;
+using arrays::Operand;
+using arrays::ReadContext;
+using arrays::whole_array;
+
+using test::expect_error;
+using Shape = std::vector<std::int64_t>;
+
+class Elements : public Operand {
+ public:
+  Elements(DType dtype, Shape shape, std::vector<std::byte> bytes)
+      : dtype_(dtype), shape_(std::move(shape)), bytes_(std::move(bytes)) {}
+  DType dtype() const override { return dtype_; }
+  std::string name() const override { return "memory: 'w'"; }
+  std::size_t chunk_count() const override { return 1; }
+  Box chunk_box(std::size_t /*chunk*/) const override { return whole_box(shape_); }
+  ChunkData open(std::size_t /*chunk*/,
+                 const std::shared_ptr<ReadContext>& /*context*/) const override {
+    ChunkData data;
+    data.storage_bytes = bytes_.size();
+    data.source = std::make_shared<MemorySource>(bytes_);
+    data.file = "memory";
+    data.dtype = dtype_;
+    return data;
+  }
+
+ private:
+  DType dtype_;
+  Shape shape_;
+  std::vector<std::byte> bytes_;
+};
+
+Array bytes_array(DType dtype, const Shape& shape, const std::vector<int>& bytes) {
+  std::vector<std::byte> out;
+  for (const int byte : bytes) out.push_back(static_cast<std::byte>(byte));
+  return whole_array(std::make_shared<Elements>(dtype, shape, std::move(out)), shape);
+}
+
+Array floats_array(const Shape& shape, const std::vector<float>& numbers) {
+  std::vector<std::byte> out(numbers.size() * sizeof(float));
+  std::memcpy(out.data(), numbers.data(), out.size());
+  return whole_array(std::make_shared<Elements>(DType::kFloat32, shape, std::move(out)), shape);
+}
+
+std::vector<std::byte> bytes_of(const Array& array) {
+  std::vector<std::byte> out(volume({array.shape, array.shape}) * item_bytes(array.dtype));
+  ArrayReader(array, std::make_shared<ReadContext>()).read(0, out);
+  return out;
+}
+
+std::vector<float> floats_of(const Array& array) {
+  const std::vector<std::byte> bytes = bytes_of(array);
+  std::vector<float> out(bytes.size() / item_bytes(array.dtype));
+  cast(array.dtype, bytes, DType::kFloat32, std::as_writable_bytes(std::span(out)));
+  return out;
+}
+
+std::vector<Array> scaled_by(const std::string& text, std::vector<Array> arrays) {
+  const RuleNode root = parse_rule_node("op = " + text + "\n");
+  const auto parameter = [](const std::string& name) -> std::int64_t {
+    throw Error(ErrorCode::kUsage, "no " + name);
+  };
+  return applied(parse_operation(root.as_table()->at(0).second), std::move(arrays), 1, parameter);
+}
+
+// Codes of float8_e4m3fn: 0x38 is 1, 0x40 is 2, 0xB8 is -1, 0x30 is 0.5.
+TEST(Scaling, a_number_is_multiplied_with_the_scale_of_its_block) {
+  const Array numbers =
+      bytes_array(DType::kFloat8E4M3FN, {2, 3}, {0x38, 0x40, 0xB8, 0x30, 0, 0x38});
+  const Array scales = floats_array({1, 2}, {10, 3});
+  const auto out =
+      scaled_by("{ op = \"dequantize\", block = [2, 2], to = \"float32\" }", {numbers, scales});
+  ASSERT_EQ(out.size(), 1U);
+  EXPECT_EQ(out[0].shape, (Shape{2, 3}));
+  EXPECT_EQ(floats_of(out[0]), (std::vector<float>{10, 20, -3, 5, 0, 3}));
+  EXPECT_EQ(scaled_by("\"dequantize\"", {numbers, floats_array({1, 1}, {1})})[0].dtype,
+            DType::kBFloat16);
+}
+
+TEST(Scaling, rows_and_tensors_have_scales_too) {
+  const Array numbers = bytes_array(DType::kFloat8E4M3FN, {2, 2}, {0x38, 0x40, 0xB8, 0x30});
+  for (const Shape& shape : {Shape{2}, Shape{2, 1}}) {
+    const auto rows = scaled_by("{ op = \"dequantize\", scales = \"rows\" }",
+                                {numbers, floats_array(shape, {2, 8})});
+    EXPECT_EQ(floats_of(rows[0]), (std::vector<float>{2, 4, -8, 4}));
+  }
+  for (const Shape& shape : {Shape{}, Shape{1}, Shape{1, 1}}) {
+    const auto whole = scaled_by("{ op = \"dequantize\", scales = \"tensor\" }",
+                                 {numbers, floats_array(shape, {4})});
+    EXPECT_EQ(floats_of(whole[0]), (std::vector<float>{4, 8, -4, 2}));
+  }
+}
+
+TEST(Scaling, mxfp4_holds_the_first_number_in_the_low_half) {
+  std::vector<int> bytes(16, 0);
+  bytes[0] = 0x72;   // 1, 6
+  bytes[15] = 0x9C;  // -2, -0.5
+  const auto out = scaled_by(
+      "{ op = \"dequantize\", scales = \"mxfp4\" }",
+      {bytes_array(DType::kUInt8, {1, 16}, bytes), bytes_array(DType::kUInt8, {1}, {129})});
+  EXPECT_EQ(out[0].shape, (Shape{32}));
+  const std::vector<float> numbers = floats_of(out[0]);
+  EXPECT_EQ(numbers[0], 4);
+  EXPECT_EQ(numbers[1], 24);
+  EXPECT_EQ(numbers[2], 0);
+  EXPECT_EQ(numbers[30], -8);
+  EXPECT_EQ(numbers[31], -2);
+  // Reads may begin in the middle of a byte.
+  std::vector<float> tail(3);
+  std::vector<std::byte> raw(6);
+  ArrayReader(out[0], std::make_shared<ReadContext>()).read(29, raw);
+  cast(DType::kBFloat16, raw, DType::kFloat32, std::as_writable_bytes(std::span(tail)));
+  EXPECT_EQ(tail, (std::vector<float>{0, -8, -2}));
+}
+
+TEST(Scaling, the_largest_of_a_block_becomes_448) {
+  const auto out = scaled_by("{ op = \"quantize\", block = [1, 2] }",
+                             {floats_array({2, 3}, {7, -3.5, 0, -0.0F, 0, 1e-40F})});
+  ASSERT_EQ(out.size(), 2U);
+  EXPECT_EQ(floats_of(out[0]), (std::vector<float>{448, -224, 0, 0, 0, 0}));
+  EXPECT_TRUE(std::signbit(floats_of(out[0])[3]));
+  EXPECT_EQ(out[1].shape, (Shape{2, 2}));
+  // Blocks of zeros, and of numbers that no factor brings to 448, have the scale 1.
+  EXPECT_EQ(floats_of(out[1]), (std::vector<float>{7.0F / 448, 1, 1, 1}));
+}
+
+TEST(Scaling, empty_tensors_have_scales_of_nothing) {
+  const auto whole =
+      scaled_by("{ op = \"quantize\", scales = \"tensor\" }", {floats_array({0, 3}, {})});
+  EXPECT_TRUE(whole[0].parts.empty());
+  EXPECT_EQ(floats_of(whole[1]), std::vector<float>{1});
+  const auto blocks = scaled_by("\"quantize\"", {floats_array({0, 3}, {})});
+  EXPECT_EQ(blocks[1].shape, (Shape{0, 1}));
+  EXPECT_TRUE(blocks[1].parts.empty());
+}
+
+TEST(Scaling, what_has_no_scale_is_named_with_its_place) {
+  for (const auto& [value, word] :
+       {std::pair{std::numeric_limits<float>::quiet_NaN(), "NaN"},
+        std::pair{-std::numeric_limits<float>::infinity(), "infinite"}}) {
+    const auto out = scaled_by("{ op = \"quantize\", block = [2, 2] }",
+                               {floats_array({3, 2}, {1, 2, 3, 4, 5, value})});
+    for (const Array& array : out)
+      expect_error(ErrorCode::kUnsupported, std::string("memory: 'w': element [2, 1] is ") + word,
+                   [&] { bytes_of(array); });
+  }
+  const auto out = scaled_by("{ op = \"dequantize\", scales = \"mxfp4\" }",
+                             {bytes_array(DType::kUInt8, {2, 1, 16}, std::vector<int>(32, 0)),
+                              bytes_array(DType::kUInt8, {2, 1}, {0, 255})});
+  expect_error(ErrorCode::kUnsupported, "memory: 'w': element [1, 0] is 255",
+               [&] { bytes_of(out[0]); });
+}
+
+TEST(Scaling, what_does_not_go_together_is_refused) {
+  const Array numbers = bytes_array(DType::kFloat8E4M3FN, {2, 3}, std::vector<int>(6, 0));
+  const Array scales = floats_array({2, 3}, std::vector<float>(6, 1));
+  expect_error(ErrorCode::kShape, "takes scales [1, 1] for [2, 3], not [2, 3]", [&] {
+    scaled_by("\"dequantize\"", {numbers, scales});
+  });
+  expect_error(ErrorCode::kShape, "takes scales [2, 1] for [2, 3], not [2, 3]", [&] {
+    scaled_by("{ op = \"dequantize\", scales = \"rows\" }", {numbers, scales});
+  });
+  expect_error(ErrorCode::kShape, "as many of scales, not 1 in all",
+               [&] { scaled_by("\"dequantize\"", {numbers}); });
+  expect_error(ErrorCode::kDtype, "takes float8_e4m3fn, not float32", [&] {
+    scaled_by("\"dequantize\"", {scales, scales});
+  });
+  expect_error(ErrorCode::kDtype, "takes floating tensors, not int64", [&] {
+    scaled_by("\"quantize\"", {array_of(counted({2, 3}))});
+  });
+  expect_error(ErrorCode::kShape, "at least 2 dimensions, not [6]",
+               [&] { scaled_by("\"quantize\"", {floats_array({6}, std::vector<float>(6))}); });
+  expect_error(ErrorCode::kShape, "blocks of at least one element, not 1 x 0",
+               [&] { scaled_by("{ op = \"quantize\", block = [1, 0] }", {scales}); });
+  expect_error(ErrorCode::kShape, "mxfp4 of shape [..., blocks, 16], not [2, 3]", [&] {
+    const Array bytes = bytes_array(DType::kUInt8, {2, 3}, std::vector<int>(6, 0));
+    scaled_by("{ op = \"dequantize\", scales = \"mxfp4\" }", {bytes, bytes});
+  });
+  // Constants have any size: what they become has 64 bits.
+  const std::int64_t huge = std::int64_t{1} << 61;
+  expect_error(ErrorCode::kOverflow, "too large", [&] {
+    scaled_by("{ op = \"dequantize\", scales = \"tensor\", to = \"float64\" }",
+              {constant_array(DType::kFloat8E4M3FN, {huge}, 0), floats_array({}, {1})});
+  });
+}
+
+}  // namespace
+}  // namespace fsdp::formats::map

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/families/torch/low_bit_tensor.h"
+
+#include <cstring>
+#include <functional>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "formats/bytes/files/file.h"
+#include "formats/front/open.h"
+#include "formats/state/content/object_fields.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/golden.h"
+
+namespace fsdp::formats {
+namespace {
+
+using testing::ElementsAre;
+
+// A state of AdamW8bit in the form of torch.save: of 64 x 64 elements, in blocks of 256.
+class LowBitTensorTest : public testing::Test {
+ protected:
+  LowBitTensorTest()
+      : file_(file_at(test::data_path("producers/torchao/adamw8bit.pt"))),
+        torch_(read_torch_file(*file_)) {
+    state_ = state("exp_avg");
+  }
+
+  Value state(const char* name) const {
+    const std::vector<PathStep> path = {"optim", "state", "0", name};
+    return *at_path(torch_.root, path);
+  }
+
+  // The state with the arguments of its class and its attributes edited.
+  using Edit = std::function<void(std::vector<Value>& made, std::vector<Value::Entry>& attributes)>;
+  Value edited(const Edit& edit) const {
+    ObjectData object = *state_.as_object();
+    std::vector<Value> args(object.args.items().begin(), object.args.items().end());
+    std::vector<Value> made(args[2].items().begin(), args[2].items().end());
+    std::vector<Value::Entry> attributes(args[3].entries().begin(), args[3].entries().end());
+    edit(made, attributes);
+    args[2] = Value::tuple(std::move(made));
+    args[3] = Value::dict(std::move(attributes));
+    object.args = Value::tuple(std::move(args));
+    return Value::object(std::move(object));
+  }
+
+  // A tensor of the file with another shape over the same storage.
+  static Value viewed(const Value& tensor, const std::vector<std::int64_t>& shape) {
+    ObjectData call = *tensor.as_object();
+    std::vector<Value> args(call.args.items().begin(), call.args.items().end());
+    const auto numbers = [](const std::vector<std::int64_t>& values) {
+      std::vector<Value> items;
+      for (const std::int64_t value : values) items.push_back(Value::integer(value));
+      return Value::tuple(std::move(items));
+    };
+    args[2] = numbers(shape);
+    args[3] = numbers(row_major_strides(shape));
+    call.args = Value::tuple(std::move(args));
+    return Value::object(std::move(call));
+  }
+
+  std::vector<float> elements(const Value& value, std::uint64_t from, std::size_t count) {
+    const auto tensor = low_bit_tensor(value);
+    const ChunkData data = low_bit_data(torch_, *tensor, {file_, "states.pt", 0, 0}, spill_);
+    std::vector<float> out(count);
+    data.source->read_at(from * sizeof(float), std::as_writable_bytes(std::span(out)));
+    return out;
+  }
+
+  std::shared_ptr<const File> file_;
+  TorchFile torch_;
+  Value state_;
+  Spill spill_;
+};
+
+TEST_F(LowBitTensorTest, says_what_the_elements_are_made_of) {
+  const auto tensor = low_bit_tensor(state_);
+  ASSERT_TRUE(tensor);
+  EXPECT_EQ(tensor->cls, "torchao.optim.subclass_8bit.OptimState8bit");
+  EXPECT_EQ(tensor->dtype, DType::kFloat32);
+  EXPECT_THAT(tensor->shape, ElementsAre(64, 64));
+  EXPECT_THAT(tensor->scale.shape, ElementsAre(16));
+  EXPECT_FALSE(tensor->nibbles);
+}
+
+TEST_F(LowBitTensorTest, leaves_other_values_alone) {
+  EXPECT_FALSE(low_bit_tensor(Value::integer(3)));
+  EXPECT_FALSE(low_bit_tensor(*at_path(torch_.root, std::vector<PathStep>{"model", "0.weight"})));
+  EXPECT_FALSE(low_bit_tensor(edited([](auto& made, auto&) {
+    made[0] = Value::global("torchao.optim.subclass_8bit", "OptimState6bit", 0);
+  })));
+}
+
+// Any range of bytes is a part of the whole, for any first and last element and block.
+TEST_F(LowBitTensorTest, every_range_is_part_of_the_whole) {
+  const auto tensor = low_bit_tensor(state_);
+  const ChunkData data = low_bit_data(torch_, *tensor, {file_, "states.pt", 0, 0}, spill_);
+  EXPECT_EQ(low_bit_class_of(data), tensor->cls);
+  EXPECT_TRUE(data.self_checked);
+  std::vector<std::byte> whole(data.storage_bytes);
+  data.source->read_at(0, whole);
+  for (std::size_t begin = 0; begin < whole.size(); begin += 997) {
+    for (const std::size_t length : {std::size_t{1}, std::size_t{6}, std::size_t{5001}}) {
+      std::vector<std::byte> part(std::min(length, whole.size() - begin));
+      data.source->read_at(begin, part);
+      ASSERT_EQ(0, std::memcmp(part.data(), whole.data() + begin, part.size()))
+          << begin << " " << length;
+    }
+  }
+  std::vector<std::byte> past(2);
+  test::expect_error(ErrorCode::kTruncated, "2 bytes at byte 16383",
+                     [&] { data.source->read_at(whole.size() - 1, past); });
+}
+
+// PyTorch's own reading of the same bytes: tests/interop compares all of it.
+TEST_F(LowBitTensorTest, elements_are_table_entries_times_scales) {
+  // One step of AdamW from a gradient of 2 everywhere.
+  EXPECT_THAT(elements(state_, 4094, 2), testing::Each(testing::FloatNear(0.2F, 1e-6F)));
+  EXPECT_THAT(elements(state("exp_avg_sq"), 255, 2),
+              testing::Each(testing::FloatNear(0.004F, 1e-7F)));
+}
+
+TEST_F(LowBitTensorTest, parts_that_do_not_fit_each_other_are_refused) {
+  struct Case {
+    const char* name;
+    ErrorCode code;
+    const char* message;
+    Edit edit;
+  };
+  const auto tensor_of = [](std::vector<Value::Entry>& attributes,
+                            const std::string& name) -> Value& {
+    for (auto& [key, value] : attributes) {
+      if (*key.as_string() == name) return value;
+    }
+    throw std::runtime_error("no attribute " + name);
+  };
+  const std::vector<Case> cases = {
+      {"no codes", ErrorCode::kMetaType, "has no tensor 'codes'",
+       [](auto&, auto& attributes) { attributes.erase(attributes.begin()); }},
+      {"codes that are a number", ErrorCode::kMetaType, "has no tensor 'codes'",
+       [&](auto&, auto& attributes) { tensor_of(attributes, "codes") = Value::integer(1); }},
+      {"codes of floats", ErrorCode::kDtype, "codes is float32, expected uint8",
+       [&](auto&, auto& attributes) {
+         tensor_of(attributes, "codes") = tensor_of(attributes, "scale");
+       }},
+      {"scales of bytes", ErrorCode::kDtype, "scale is uint8, expected float32",
+       [&](auto&, auto& attributes) {
+         tensor_of(attributes, "scale") = tensor_of(attributes, "codes");
+       }},
+      {"fewer codes than elements", ErrorCode::kShape, "codes have shape [63, 64]",
+       [&](auto&, auto& attributes) {
+         Value& codes = tensor_of(attributes, "codes");
+         codes = viewed(codes, {63, 64});
+       }},
+      {"another size", ErrorCode::kShape, "do not fit a tensor of [64, 65]",
+       [](auto& made, auto&) {
+         made[2] = Value::tuple({Value::integer(64), Value::integer(65)});
+       }},
+      {"scales that make no equal blocks", ErrorCode::kShape, "make no equal blocks",
+       [&](auto&, auto& attributes) {
+         Value& scale = tensor_of(attributes, "scale");
+         scale = viewed(scale, {15});
+       }},
+      {"no scales", ErrorCode::kShape, "make no equal blocks",
+       [&](auto&, auto& attributes) {
+         Value& scale = tensor_of(attributes, "scale");
+         scale = viewed(scale, {0});
+       }},
+      {"scales in rows", ErrorCode::kShape, "scale has shape [4, 4]",
+       [&](auto&, auto& attributes) {
+         Value& scale = tensor_of(attributes, "scale");
+         scale = viewed(scale, {4, 4});
+       }},
+      {"a table that is short", ErrorCode::kShape, "qmap has shape [255], expected [256]",
+       [&](auto&, auto& attributes) {
+         Value& table = tensor_of(attributes, "qmap");
+         table = viewed(table, {255});
+       }},
+      {"a type that is not floating-point", ErrorCode::kMetaType, "lacks a floating type or a size",
+       [](auto& made, auto&) { made[1] = Value::global("torch", "int64", 0); }},
+      {"a negative size", ErrorCode::kMetaType, "lacks a floating type or a size",
+       [](auto& made, auto&) { made[2] = Value::tuple({Value::integer(-1)}); }},
+      {"nothing but the class", ErrorCode::kMetaType, "lacks a floating type or a size",
+       [](auto& made, auto&) { made.resize(1); }},
+  };
+  for (const Case& wrong : cases) {
+    SCOPED_TRACE(wrong.name);
+    test::expect_error(wrong.code, wrong.message, [&] { low_bit_tensor(edited(wrong.edit)); });
+  }
+}
+
+// Each record is compared with its checksum before an element is computed from it.
+TEST_F(LowBitTensorTest, a_flipped_bit_of_any_part_is_found) {
+  const auto tensor = low_bit_tensor(state_);
+  for (const TensorValue* part : {&tensor->codes, &tensor->scale, &*tensor->table}) {
+    TorchFile broken = torch_;
+    StorageRecord& record = broken.records.at(part->storage->key);
+    record.crc = *record.crc ^ 1U;
+    const ChunkData data = low_bit_data(broken, *tensor, {file_, "states.pt", 0, 0}, spill_);
+    std::vector<std::byte> out(4);
+    for (int again = 0; again < 2; ++again) {
+      test::expect_error(ErrorCode::kZipCrc, "states.pt: the record at byte",
+                         [&] { data.source->read_at(0, out); });
+    }
+  }
+}
+
+}  // namespace
+}  // namespace fsdp::formats
