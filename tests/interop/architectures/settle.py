@@ -164,6 +164,21 @@ def count_by_fields(entries, one):
             found[:] = [told, found[1] if told else None]
 
 
+def biases_as_weights(entries, patterns, samples, which):
+    """A bias that comes with a flag has the first size of its weight, of which more was seen, if it has it in all configurations."""
+    weights = {entry["name"]: entry for entry in entries if entry["shape"] and entry["shape"][0]}
+    layouts_ = [getattr(one, which) for one in samples.all()]
+    for entry in entries:
+        name = entry["name"]
+        weight = weights.get(name.removesuffix(".bias") + ".weight") if name.endswith(".bias") and ("if" in entry or "maybe" in entry) else None
+        if not weight or entry["shape"] is None or len(entry["shape"]) != 1 or entry["shape"][0] == weight["shape"][0]:
+            continue
+        sizes = {(layout[name.format(*numbers)][0], layout.get(name.format(*numbers).removesuffix("bias") + "weight", (None,))[0])
+                 for layout, one in zip(layouts_, patterns) for numbers in places(entry, one)}
+        if sizes and all(a == b for a, b in sizes):
+            entry["shape"] = [weight["shape"][0]]
+
+
 def add_new(entries, patterns):
     """Adds what no entry is about."""
     known = {}
@@ -200,13 +215,21 @@ def as_told(entry, values):
     return frozenset(numbers_in(entry["name"], name) for name, *_ in found) if all(must for _, _, must, _ in found) else None
 
 
-def decided(entry, actual, everything, atoms, always):
+OPPOSITE = {"true": "false", "false": "true", "==": "!=", "!=": "=="}
+
+
+def decided(entry, actual, everything, atoms, always, affecting=()):
     """Returns the entries of a known condition that say what an entry leaves open; nothing if there are none. always: there may be no condition."""
     told = [as_told(entry, values) for values in everything]
     for conditions in [*[()] * always, *((one,) for one in atoms), *itertools.combinations(atoms, 2)]:
         inside = [infer.holds_all(conditions, values) for values in everything]
         if any(inside) and all(there == (may if within else frozenset()) for there, may, within in zip(actual, told, inside)):
-            return [{**{key: one for key, one in entry.items() if key not in ("maybe", "if")}, **({"if": list(conditions)} if conditions else {})}]
+            return [with_conditions(entry, conditions)]
+    # One condition or the other.
+    for a, b in itertools.combinations(atoms, 2):
+        inside = [infer.holds(a, values) or infer.holds(b, values) for values in everything]
+        if not all(inside) and all(there == (may if within else frozenset()) for there, may, within in zip(actual, told, inside)):
+            return [with_conditions(entry, [a]), with_conditions(entry, [(OPPOSITE[a[0]], *a[1:]), b])]
     if entry["name"].count("{}") != 1 or entry["of"][0][0] is None:
         return []
     count = entry["of"][0][0]
@@ -227,6 +250,9 @@ def decided(entry, actual, everything, atoms, always):
             if not any(there for *_, there in stacks):
                 continue
             where = infer.filters(stacks, lists, [path]) if all(total for _, total, _ in stacks) else None
+            if where is None and all(total for _, total, _ in stacks):
+                numbers = [one for one in affecting if type(everything[0].get(one)) is int]
+                where = infer.pairs_of(stacks, lists, numbers, [*lists, *numbers])
             one = {"name": entry["name"], "if": [side], "of": [[count, where]], "shape": entry["shape"]}
             if where is None or any(as_told(one, values) != {(number,) for number in there} for values, _, there in stacks):
                 break
@@ -234,6 +260,11 @@ def decided(entry, actual, everything, atoms, always):
         else:
             return found
     return []
+
+
+def with_conditions(entry, conditions):
+    own = {key: one for key, one in entry.items() if key not in ("maybe", "if")}
+    return {**own, "if": list(conditions)} if conditions else own
 
 
 def decide(entries, patterns, samples, tied):
@@ -247,7 +278,7 @@ def decide(entries, patterns, samples, tied):
         found = []
         if uncertain(entry) and names[entry["name"]] == 1:
             actual = [places(entry, one) for one in patterns]
-            found = decided(entry, actual, everything, atoms, entry["name"] in tied) if any(actual) else []
+            found = decided(entry, actual, everything, atoms, entry["name"] in tied, samples.one.affecting) if any(actual) else []
         out += found or [entry]
     return out
 
@@ -301,6 +332,7 @@ def settled(model_type, name, made):
         without_literal_factors(made[which], samples.all()[0].values)
         made[which] = joined_layers(made[which])
         count_by_fields(made[which], samples.one)
+        biases_as_weights(made[which], patterns, samples, which)
         infer.mend(made[which], samples, which)
         add_new(made[which], patterns)
         made[which] = decide(made[which], patterns, samples, set(made["tied"].values()))
