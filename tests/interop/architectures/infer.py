@@ -521,6 +521,8 @@ def holds(condition, values):
         return value == rest[0]
     if word == "!=":
         return value != rest[0]
+    if word in ("equals", "differs"):
+        return (value == values.get(rest[0])) == (word == "equals")
     if not isinstance(value, (int, float)):
         return False
     return value > rest[0] if word == ">" else value < rest[0]
@@ -733,7 +735,7 @@ def used_in(entries):
             found.update(word for word in re.findall(r"[A-Za-z_][\w.#]*", text))
     for entry in entries:
         for condition in entry.get("if", ()):
-            found.add(condition[1])
+            found.update(condition[1:] if condition[0] in ("equals", "differs") else condition[1:2])
         for count, where in entry.get("of", ()):
             of_text(count)
             for one in where or ():

@@ -24,6 +24,8 @@ import pack
 AT_ONCE = 12   # configurations with several fields changed
 FEW, MANY = 3, 24   # layers
 MOST_ATOMS = 24
+EMBEDDING = re.compile(r"(^|[._])(emb_size|embedding_size|embed_size|embed\w*_dim)$")
+HIDDEN = re.compile(r"(^|\.)(hidden_size|d_model|dim|n_embd)$")
 KINDS = re.compile(r"(layers?_(block_)?types?|block_types?|mixer_types)\.#$")   # a list with a word for each layer
 
 
@@ -45,6 +47,11 @@ class MoreSamples:
             self.add(one, [(path, 2 * list(one.base.values[path]))])
         for count in FEW, MANY:
             self.add(one, [(path, count) for path in layers])
+        # Where these are equal, there is no projection.
+        self.unlike = [(path, other) for path in one.affecting for other in one.affecting if EMBEDDING.search(path) and HIDDEN.search(other) and
+                       path.rpartition(".")[0] == other.rpartition(".")[0] and type(one.base.values[other]) is int]
+        for path, other in self.unlike:
+            self.add(one, [(path, one.base.values[other])])
         # What is computed where it is not given, beside what it is computed from.
         for path in [path for path in one.affecting if one.base.values.get(path) is None][:3]:
             for other in one.numeric()[:8]:
@@ -179,6 +186,22 @@ def biases_as_weights(entries, patterns, samples, which):
             entry["shape"] = [weight["shape"][0]]
 
 
+def biases_of_single_weights(entries, patterns):
+    """Returns the entries; an open one of biases is one for each, where weights of different sizes have theirs and both are always there together."""
+    out = []
+    for entry in entries:
+        weights = []
+        if uncertain(entry) and entry["name"].endswith(".{}.bias") and entry["name"].count("{}") == 1:
+            name = entry["name"].removesuffix("bias") + "weight"
+            weights = [other for other in entries if "{}" not in other["name"] and "maybe" not in other and numbers_in(name, other["name"])]
+        there = {numbers_in(name, other["name"]): other for other in weights}
+        if there and all(places(entry, one) == {numbers for numbers, other in there.items() if places(other, one)} for one in patterns):
+            out += [{**other, "name": entry["name"].format(*numbers), "shape": entry["shape"] and list(entry["shape"])} for numbers, other in there.items()]
+        else:
+            out.append(entry)
+    return out
+
+
 def add_new(entries, patterns):
     """Adds what no entry is about."""
     known = {}
@@ -218,10 +241,10 @@ def as_told(entry, values):
 OPPOSITE = {"true": "false", "false": "true", "==": "!=", "!=": "=="}
 
 
-def decided(entry, actual, everything, atoms, always, affecting=()):
+def decided(entry, actual, everything, atoms, always, affecting=(), unlike=()):
     """Returns the entries of a known condition that say what an entry leaves open; nothing if there are none. always: there may be no condition."""
     told = [as_told(entry, values) for values in everything]
-    for conditions in [*[()] * always, *((one,) for one in atoms), *itertools.combinations(atoms, 2)]:
+    for conditions in [*[()] * always, *((one,) for one in (*atoms, *unlike)), *itertools.combinations(atoms, 2)]:
         inside = [infer.holds_all(conditions, values) for values in everything]
         if any(inside) and all(there == (may if within else frozenset()) for there, may, within in zip(actual, told, inside)):
             return [with_conditions(entry, conditions)]
@@ -270,6 +293,7 @@ def with_conditions(entry, conditions):
 def decide(entries, patterns, samples, tied):
     """Puts known conditions in the place of open ones. Without one there has to be what others are tied to."""
     everything, atoms = [one.values for one in samples.all()], atoms_of(samples)
+    unlike = [("differs", *two) for two in samples.unlike]
     names = {}
     for entry in entries:
         names[entry["name"]] = names.get(entry["name"], 0) + 1
@@ -278,7 +302,7 @@ def decide(entries, patterns, samples, tied):
         found = []
         if uncertain(entry) and names[entry["name"]] == 1:
             actual = [places(entry, one) for one in patterns]
-            found = decided(entry, actual, everything, atoms, entry["name"] in tied, samples.one.affecting) if any(actual) else []
+            found = decided(entry, actual, everything, atoms, entry["name"] in tied, samples.one.affecting, unlike) if any(actual) else []
         out += found or [entry]
     return out
 
@@ -335,6 +359,7 @@ def settled(model_type, name, made):
         biases_as_weights(made[which], patterns, samples, which)
         infer.mend(made[which], samples, which)
         add_new(made[which], patterns)
+        made[which] = biases_of_single_weights(made[which], patterns)
         made[which] = decide(made[which], patterns, samples, set(made["tied"].values()))
         group(made[which], patterns, samples)
     either_way(made, model_type, name)
