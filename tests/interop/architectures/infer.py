@@ -1,4 +1,5 @@
 """From samples of a class to entries: patterns of names, where they are, and shapes as expressions of the configuration."""
+import functools
 import inspect
 import itertools
 import re
@@ -24,7 +25,8 @@ def words_of(name):
     except (TypeError, OSError):
         return {}
     found = {}
-    for field, listed in re.findall(r"\.(\w+)(?:\[\w+\])?\s*(?:==|!=|(?:not )?in)\s*([\[({][^\])}]*[\])}]|\"[^\"\n]*\"|'[^'\n]*')", source):
+    for field, listed in re.findall(r"\.(\w+)(?:\[\w+\])?\s*(?:==|!=|(?:not )?in)\s*"
+                                    r"([\[({][^\])}]*[\])}]|\"[^\"\n]*\"|'[^'\n]*')", source):
         found.setdefault(field, set()).update(re.findall(r"[\"']([\w\-]+)[\"']", listed))
     found.setdefault("feed_forward_proj", set()).update(["relu", "gated-gelu"])
     return found
@@ -67,7 +69,8 @@ def others(path, value, words, values):
             tries += [[[kind] * len(value)] for kind in kinds if len(kinds) > 1]
             if len(kinds) == 1:
                 known = sorted(set(words.get(path.split(".")[-1], ())) - set(kinds))
-                tries += [[[word if at % 2 else one for at, one in enumerate(value)]] for word in known]
+                tries += [[[word if at % 2 else one for at, one in enumerate(value)]]
+                          for word in known]
         return tries
     return [[[0], [1]]] if value == [] else []
 
@@ -165,10 +168,11 @@ class Samples:
             self.failed.append(path)
 
     def with_equals(self, path, value):
-        """Samples with the numbers of heads of one configuration changed together, where they have to be equal."""
-        parent, found = path.rpartition(".")[0], []
-        equal = [other for other, one in self.base.values.items() if type(one) is int and one == value and one > 1 and
-                 other.endswith("_heads") and other.rpartition(".")[0] == parent]
+        """Samples with numbers of heads that have to be equal changed together."""
+        front, found = path.rpartition(".")[0], []
+        equal = [other for other, one in self.base.values.items()
+                 if type(one) is int and one == value and one > 1 and other.endswith("_heads") and
+                 other.rpartition(".")[0] == front]
         for factor in (2, 3) if len(equal) > 1 else ():
             changes = dict(self.shrunk)
             for other in equal:
@@ -278,6 +282,12 @@ def new_expression(points, preferred, further=()):
     return found
 
 
+def usual(ratio):
+    """Returns whether a size may be that part of another: eighths, or a power of two."""
+    below = ratio.denominator
+    return ratio.numerator <= 64 and (below <= 8 or (below <= 64 and below & (below - 1) == 0))
+
+
 def fitted(points, paths):
     unique = {}
     for values, number in points:
@@ -298,8 +308,8 @@ def fitted(points, paths):
     # c * m
     for monomial, column in table.items():
         ratio = Fraction(wanted[0]) / column[0] if column[0] else None
-        usual = ratio and ratio.denominator <= 64 and ratio.numerator <= 64 and (ratio.denominator <= 8 or ratio.denominator & (ratio.denominator - 1) == 0)
-        if usual and all(ratio * one == number for one, number in zip(column, wanted)):
+        if ratio and usual(ratio) and all(
+                ratio * one == number for one, number in zip(column, wanted)):
             return text_of([(ratio, monomial)])
     # c * m + d
     ones = Column([Fraction(1)] * len(wanted))
@@ -307,7 +317,9 @@ def fitted(points, paths):
         if any(op == "//" for op, _ in monomial):
             continue
         found = solved([column, ones], wanted)
-        if found and found[1] and found[0].denominator <= 64 and found[1].denominator == 1 and abs(found[0]) <= 64 and (found[0] > 0 or len(set(column)) > 2):
+        if not found or not found[1] or (found[0] < 0 and len(set(column)) < 3):
+            continue   # any two numbers lie on a line
+        if found[0].denominator <= 64 and found[1].denominator == 1 and abs(found[0]) <= 64:
             return text_of([(found[0], monomial), (found[1], ())])
     names = sorted(table, key=len)
     plain = [one for one in names if all(op == "*" for op, _ in one)]
@@ -441,9 +453,12 @@ def pairs_of(stacks, lists, scalars, fields):
         if all(isinstance(values.get(path), list) for values, _, _ in stacks):
             atoms[("not in", path)] = [{i for i in range(count) if i not in values[path]} for values, count, _ in stacks]
             atoms[("in", path)] = [{i for i in range(count) if i in values[path]} for values, count, _ in stacks]
-        if all(isinstance(values.get(path), list) and len(values[path]) >= count for values, count, _ in stacks):
-            for kind in sorted({one for values, _, _ in stacks for one in values[path] if isinstance(one, str)}):
-                atoms[("is", path, (kind,))] = [{i for i in range(count) if values[path][i] == kind} for values, count, _ in stacks]
+        listed = [(values.get(path), count) for values, count, _ in stacks]
+        if all(isinstance(one, list) and len(one) >= count for one, count in listed):
+            kinds = {word for one, _ in listed for word in one if isinstance(word, str)}
+            for kind in sorted(kinds):
+                atoms[("is", path, (kind,))] = [{i for i in range(count) if one[i] == kind}
+                                                for one, count in listed]
     for a, b in itertools.combinations(atoms, 2):
         both = [x & y for x, y in zip(atoms[a], atoms[b])]
         if all(x == found for x, (_, _, found) in zip(both, stacks)):
@@ -534,6 +549,7 @@ def holds_all(found, values):
 
 # --- entries
 
+@functools.lru_cache(maxsize=400_000)
 def split(name, literal):
     """Returns the template of a name and its numbers; the numbers at positions in `literal` stay."""
     numbers_, at = [], -1

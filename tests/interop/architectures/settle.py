@@ -48,8 +48,10 @@ class MoreSamples:
         for count in FEW, MANY:
             self.add(one, [(path, count) for path in layers])
         # Where these are equal, there is no projection.
-        self.unlike = [(path, other) for path in one.affecting for other in one.affecting if EMBEDDING.search(path) and HIDDEN.search(other) and
-                       path.rpartition(".")[0] == other.rpartition(".")[0] and type(one.base.values[other]) is int]
+        self.unlike = [(path, other) for path, other in itertools.permutations(one.affecting, 2)
+                       if EMBEDDING.search(path) and HIDDEN.search(other) and
+                       path.rpartition(".")[0] == other.rpartition(".")[0] and
+                       type(one.base.values[other]) is int]
         for path, other in self.unlike:
             self.add(one, [(path, one.base.values[other])])
         # What is computed where it is not given, beside what it is computed from.
@@ -171,32 +173,55 @@ def count_by_fields(entries, one):
             found[:] = [told, found[1] if told else None]
 
 
+def names_of(entry, patterns):
+    return {entry["name"].format(*numbers) for numbers in places(entry, patterns)}
+
+
+def weight_of(bias):
+    return bias.removesuffix("bias") + "weight"
+
+
 def biases_as_weights(entries, patterns, samples, which):
-    """A bias that comes with a flag has the first size of its weight, of which more was seen, if it has it in all configurations."""
+    """A bias that comes with a flag has the first size of its weight, of which more was seen.
+
+    Where they are of one size in all configurations.
+    """
     weights = {entry["name"]: entry for entry in entries if entry["shape"] and entry["shape"][0]}
     layouts_ = [getattr(one, which) for one in samples.all()]
     for entry in entries:
-        name = entry["name"]
-        weight = weights.get(name.removesuffix(".bias") + ".weight") if name.endswith(".bias") and ("if" in entry or "maybe" in entry) else None
-        if not weight or entry["shape"] is None or len(entry["shape"]) != 1 or entry["shape"][0] == weight["shape"][0]:
+        open_ = entry["name"].endswith(".bias") and ("if" in entry or "maybe" in entry)
+        weight = weights.get(weight_of(entry["name"])) if open_ else None
+        if not weight or entry["shape"] is None or len(entry["shape"]) != 1:
             continue
-        sizes = {(layout[name.format(*numbers)][0], layout.get(name.format(*numbers).removesuffix("bias") + "weight", (None,))[0])
-                 for layout, one in zip(layouts_, patterns) for numbers in places(entry, one)}
+        sizes = {(layout[name][0], layout.get(weight_of(name), (None,))[0])
+                 for layout, one in zip(layouts_, patterns) for name in names_of(entry, one)}
         if sizes and all(a == b for a, b in sizes):
             entry["shape"] = [weight["shape"][0]]
 
 
+def is_some_of(name, general):
+    """Returns whether a pattern of names is another one with some of its numbers given."""
+    own, other = name.split("."), general.split(".")
+    return name != general and len(own) == len(other) and all(
+        a == b or (b == "{}" and a.isdigit()) for a, b in zip(own, other))
+
+
 def biases_of_single_weights(entries, patterns):
-    """Returns the entries; an open one of biases is one for each, where weights of different sizes have theirs and both are always there together."""
+    """Returns the entries, where open ones of biases are divided as those of the weights are.
+
+    Weights may be of different sizes; they have to be where the biases are, in all configurations.
+    """
     out = []
     for entry in entries:
         weights = []
-        if uncertain(entry) and entry["name"].endswith(".{}.bias") and entry["name"].count("{}") == 1:
-            name = entry["name"].removesuffix("bias") + "weight"
-            weights = [other for other in entries if "{}" not in other["name"] and "maybe" not in other and numbers_in(name, other["name"])]
-        there = {numbers_in(name, other["name"]): other for other in weights}
-        if there and all(places(entry, one) == {numbers for numbers, other in there.items() if places(other, one)} for one in patterns):
-            out += [{**other, "name": entry["name"].format(*numbers), "shape": entry["shape"] and list(entry["shape"])} for numbers, other in there.items()]
+        if uncertain(entry) and entry["name"].endswith(".bias"):
+            general = weight_of(entry["name"])
+            weights = [other for other in entries if is_some_of(other["name"], general)]
+        if weights and not any(map(uncertain, weights)) and all(
+                set(map(weight_of, names_of(entry, one))) ==
+                set().union(*(names_of(other, one) for other in weights)) for one in patterns):
+            out += [{**other, "name": other["name"].removesuffix("weight") + "bias",
+                     "shape": entry["shape"] and list(entry["shape"])} for other in weights]
         else:
             out.append(entry)
     return out
@@ -244,15 +269,18 @@ OPPOSITE = {"true": "false", "false": "true", "==": "!=", "!=": "=="}
 def decided(entry, actual, everything, atoms, always, affecting=(), unlike=()):
     """Returns the entries of a known condition that say what an entry leaves open; nothing if there are none. always: there may be no condition."""
     told = [as_told(entry, values) for values in everything]
-    for conditions in [*[()] * always, *((one,) for one in (*atoms, *unlike)), *itertools.combinations(atoms, 2)]:
+    single = [(one,) for one in (*atoms, *unlike)]
+    for conditions in [*[()] * always, *single, *itertools.combinations(atoms, 2)]:
         inside = [infer.holds_all(conditions, values) for values in everything]
         if any(inside) and all(there == (may if within else frozenset()) for there, may, within in zip(actual, told, inside)):
             return [with_conditions(entry, conditions)]
     # One condition or the other.
     for a, b in itertools.combinations(atoms, 2):
         inside = [infer.holds(a, values) or infer.holds(b, values) for values in everything]
-        if not all(inside) and all(there == (may if within else frozenset()) for there, may, within in zip(actual, told, inside)):
-            return [with_conditions(entry, [a]), with_conditions(entry, [(OPPOSITE[a[0]], *a[1:]), b])]
+        if not all(inside) and all(there == (may if within else frozenset())
+                                   for there, may, within in zip(actual, told, inside)):
+            otherwise = (OPPOSITE[a[0]], *a[1:])
+            return [with_conditions(entry, [a]), with_conditions(entry, [otherwise, b])]
     if entry["name"].count("{}") != 1 or entry["of"][0][0] is None:
         return []
     count = entry["of"][0][0]
@@ -302,7 +330,9 @@ def decide(entries, patterns, samples, tied):
         found = []
         if uncertain(entry) and names[entry["name"]] == 1:
             actual = [places(entry, one) for one in patterns]
-            found = decided(entry, actual, everything, atoms, entry["name"] in tied, samples.one.affecting, unlike) if any(actual) else []
+            if any(actual):
+                found = decided(entry, actual, everything, atoms, entry["name"] in tied,
+                                samples.one.affecting, unlike)
         out += found or [entry]
     return out
 
