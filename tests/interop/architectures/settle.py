@@ -291,6 +291,14 @@ def decided(entry, actual, everything, atoms, always, affecting=(), unlike=()):
         return [{"name": entry["name"].format(*numbers), "shape": entry["shape"]} for numbers in names]
     # The layers of one kind with a flag, and others without it.
     lists = [path for path, value in everything[0].items() if isinstance(value, list)]
+    whole = [(values, infer.evaluated(count, values), {numbers[0] for numbers in there})
+             for values, there in zip(everything, actual)]
+    if all(total for _, total, _ in whole):
+        one = {"name": entry["name"], "of": [[count, infer.filters(whole, lists, lists)]],
+               "shape": entry["shape"]}
+        if one["of"][0][1] is not None and all(as_told(one, values) == there
+                                               for values, there in zip(everything, actual)):
+            return [one]
     for word, path, *_ in atoms:
         if word != "true":
             continue
