@@ -159,6 +159,12 @@ std::optional<bool> ConfigValues::holds(const Json& condition) const {
     const bool same = wanted != nullptr && found != nullptr && *wanted == *found;
     return same == (word == "==");
   }
+  if (word == "equals" || word == "differs") {
+    const std::string* path = (*words)[2].as_string();
+    const auto other = path != nullptr ? field(*path) : std::nullopt;
+    if (!other) return std::nullopt;
+    return (number_of(*value) == number_of(*other)) == (word == "equals");
+  }
   const auto bound = number_of((*words)[2]);
   const auto number = number_of(*value);
   if (!bound) return std::nullopt;

@@ -32,7 +32,7 @@ class ConfigValues {
 
   // Returns whether a condition holds, nothing if that is not known: ["true", path] (it is neither
   // unset, 0, false nor empty), ["false", path], ["==", path, text], ["!=", ...], [">", path,
-  // number], ["<", ...].
+  // number], ["<", ...], ["equals", path, path] (the same number), ["differs", ...].
   std::optional<bool> holds(const Json& condition) const;
 
  private:

@@ -1,4 +1,5 @@
 """From samples of a class to entries: patterns of names, where they are, and shapes as expressions of the configuration."""
+import functools
 import inspect
 import itertools
 import re
@@ -24,7 +25,8 @@ def words_of(name):
     except (TypeError, OSError):
         return {}
     found = {}
-    for field, listed in re.findall(r"\.(\w+)\s*(?:==|!=|(?:not )?in)\s*([\[({][^\])}]*[\])}]|\"[^\"\n]*\"|'[^'\n]*')", source):
+    for field, listed in re.findall(r"\.(\w+)(?:\[\w+\])?\s*(?:==|!=|(?:not )?in)\s*"
+                                    r"([\[({][^\])}]*[\])}]|\"[^\"\n]*\"|'[^'\n]*')", source):
         found.setdefault(field, set()).update(re.findall(r"[\"']([\w\-]+)[\"']", listed))
     found.setdefault("feed_forward_proj", set()).update(["relu", "gated-gelu"])
     return found
@@ -65,6 +67,10 @@ def others(path, value, words, values):
         tries = [[value[::-1]]] if value[::-1] != value else []
         if all(isinstance(one, str) for one in value):
             tries += [[[kind] * len(value)] for kind in kinds if len(kinds) > 1]
+            if len(kinds) == 1:
+                known = sorted(set(words.get(path.split(".")[-1], ())) - set(kinds))
+                tries += [[[word if at % 2 else one for at, one in enumerate(value)]]
+                          for word in known]
         return tries
     return [[[0], [1]]] if value == [] else []
 
@@ -154,10 +160,30 @@ class Samples:
                     made.changed, made.to = path, one
                     found.append(made)
                     break
+        if not found and path.endswith("_heads"):
+            found = self.with_equals(path, value)
         if found:
             self.by_field[path] = found
         else:
             self.failed.append(path)
+
+    def with_equals(self, path, value):
+        """Samples with numbers of heads that have to be equal changed together."""
+        front, found = path.rpartition(".")[0], []
+        equal = [other for other, one in self.base.values.items()
+                 if type(one) is int and one == value and one > 1 and other.endswith("_heads") and
+                 other.rpartition(".")[0] == front]
+        for factor in (2, 3) if len(equal) > 1 else ():
+            changes = dict(self.shrunk)
+            for other in equal:
+                changes.update(self.changed_alone(other, factor * value))
+            try:
+                made = sample(self.model_type, self.name, changes)
+            except Exception:
+                continue
+            made.changed, made.to = path, factor * value
+            found.append(made)
+        return found
 
     def try_jointly(self):
         numeric = self.numeric()[:7]
@@ -256,6 +282,12 @@ def new_expression(points, preferred, further=()):
     return found
 
 
+def usual(ratio):
+    """Returns whether a size may be that part of another: eighths, or a power of two."""
+    below = ratio.denominator
+    return ratio.numerator <= 64 and (below <= 8 or (below <= 64 and below & (below - 1) == 0))
+
+
 def fitted(points, paths):
     unique = {}
     for values, number in points:
@@ -276,7 +308,8 @@ def fitted(points, paths):
     # c * m
     for monomial, column in table.items():
         ratio = Fraction(wanted[0]) / column[0] if column[0] else None
-        if ratio and ratio.denominator <= 64 and ratio.numerator <= 64 and all(ratio * one == number for one, number in zip(column, wanted)):
+        if ratio and usual(ratio) and all(
+                ratio * one == number for one, number in zip(column, wanted)):
             return text_of([(ratio, monomial)])
     # c * m + d
     ones = Column([Fraction(1)] * len(wanted))
@@ -284,7 +317,9 @@ def fitted(points, paths):
         if any(op == "//" for op, _ in monomial):
             continue
         found = solved([column, ones], wanted)
-        if found and found[0].denominator <= 64 and found[1].denominator == 1 and abs(found[0]) <= 64:
+        if not found or not found[1] or (found[0] < 0 and len(set(column)) < 3):
+            continue   # any two numbers lie on a line
+        if found[0].denominator <= 64 and found[1].denominator == 1 and abs(found[0]) <= 64:
             return text_of([(found[0], monomial), (found[1], ())])
     names = sorted(table, key=len)
     plain = [one for one in names if all(op == "*" for op, _ in one)]
@@ -418,6 +453,12 @@ def pairs_of(stacks, lists, scalars, fields):
         if all(isinstance(values.get(path), list) for values, _, _ in stacks):
             atoms[("not in", path)] = [{i for i in range(count) if i not in values[path]} for values, count, _ in stacks]
             atoms[("in", path)] = [{i for i in range(count) if i in values[path]} for values, count, _ in stacks]
+        listed = [(values.get(path), count) for values, count, _ in stacks]
+        if all(isinstance(one, list) and len(one) >= count for one, count in listed):
+            kinds = {word for one, _ in listed for word in one if isinstance(word, str)}
+            for kind in sorted(kinds):
+                atoms[("is", path, (kind,))] = [{i for i in range(count) if one[i] == kind}
+                                                for one, count in listed]
     for a, b in itertools.combinations(atoms, 2):
         both = [x & y for x, y in zip(atoms[a], atoms[b])]
         if all(x == found for x, (_, _, found) in zip(both, stacks)):
@@ -495,6 +536,8 @@ def holds(condition, values):
         return value == rest[0]
     if word == "!=":
         return value != rest[0]
+    if word in ("equals", "differs"):
+        return (value == values.get(rest[0])) == (word == "equals")
     if not isinstance(value, (int, float)):
         return False
     return value > rest[0] if word == ">" else value < rest[0]
@@ -506,6 +549,7 @@ def holds_all(found, values):
 
 # --- entries
 
+@functools.lru_cache(maxsize=400_000)
 def split(name, literal):
     """Returns the template of a name and its numbers; the numbers at positions in `literal` stay."""
     numbers_, at = [], -1
@@ -579,9 +623,13 @@ def entries_of(samples, which):
                     lengths[at] = max(lengths[at], numbers_[place] + 1)
     counts = {}
     for front, lengths in stacks.items():
-        points = [(one.values, length) for one, length in zip(everything, lengths) if length]
-        moved = moved_by(samples, lambda at: lengths[at] or None, index)
-        counts[front] = expression(points, moved, further)
+        counts[front] = count_of(samples, lengths, further, index)
+        if counts[front] is None and "{}" not in front:
+            # Layers of other sizes have entries of their own.
+            whole = [longest(getattr(one, which), front) for one in everything]
+            counts[front] = count_of(samples, whole, further, index)
+            if counts[front] is not None:
+                stacks[front] = whole
     out = []
     for template, per in found.items():
         entry = {"name": template}
@@ -631,6 +679,18 @@ def entries_of(samples, which):
         entry["shape"] = shape
         out.append(entry)
     return out
+
+
+def count_of(samples, lengths, further, index):
+    """The expression of the length of a stack."""
+    points = [(one.values, length) for one, length in zip(samples.all(), lengths) if length]
+    return expression(points, moved_by(samples, lambda at: lengths[at] or None, index), further)
+
+
+def longest(layout, front):
+    """The length of the stack of that front in a layout."""
+    numbers_ = (name[len(front):].partition(".")[0] for name in layout if name.startswith(front))
+    return max((int(one) + 1 for one in numbers_ if one.isdigit()), default=0)
 
 
 def front_of(template, place):
@@ -691,7 +751,7 @@ def used_in(entries):
             found.update(word for word in re.findall(r"[A-Za-z_][\w.#]*", text))
     for entry in entries:
         for condition in entry.get("if", ()):
-            found.add(condition[1])
+            found.update(condition[1:] if condition[0] in ("equals", "differs") else condition[1:2])
         for count, where in entry.get("of", ()):
             of_text(count)
             for one in where or ():

@@ -24,6 +24,8 @@ import pack
 AT_ONCE = 12   # configurations with several fields changed
 FEW, MANY = 3, 24   # layers
 MOST_ATOMS = 24
+EMBEDDING = re.compile(r"(^|[._])(emb_size|embedding_size|embed_size|embed\w*_dim)$")
+HIDDEN = re.compile(r"(^|\.)(hidden_size|d_model|dim|n_embd)$")
 KINDS = re.compile(r"(layers?_(block_)?types?|block_types?|mixer_types)\.#$")   # a list with a word for each layer
 
 
@@ -45,6 +47,13 @@ class MoreSamples:
             self.add(one, [(path, 2 * list(one.base.values[path]))])
         for count in FEW, MANY:
             self.add(one, [(path, count) for path in layers])
+        # Where these are equal, there is no projection.
+        self.unlike = [(path, other) for path, other in itertools.permutations(one.affecting, 2)
+                       if EMBEDDING.search(path) and HIDDEN.search(other) and
+                       path.rpartition(".")[0] == other.rpartition(".")[0] and
+                       type(one.base.values[other]) is int]
+        for path, other in self.unlike:
+            self.add(one, [(path, one.base.values[other])])
         # What is computed where it is not given, beside what it is computed from.
         for path in [path for path in one.affecting if one.base.values.get(path) is None][:3]:
             for other in one.numeric()[:8]:
@@ -164,6 +173,60 @@ def count_by_fields(entries, one):
             found[:] = [told, found[1] if told else None]
 
 
+def names_of(entry, patterns):
+    return {entry["name"].format(*numbers) for numbers in places(entry, patterns)}
+
+
+def weight_of(bias):
+    return bias.removesuffix("bias") + "weight"
+
+
+def biases_as_weights(entries, patterns, samples, which):
+    """A bias that comes with a flag has the first size of its weight, of which more was seen.
+
+    Where they are of one size in all configurations.
+    """
+    weights = {entry["name"]: entry for entry in entries if entry["shape"] and entry["shape"][0]}
+    layouts_ = [getattr(one, which) for one in samples.all()]
+    for entry in entries:
+        open_ = entry["name"].endswith(".bias") and ("if" in entry or "maybe" in entry)
+        weight = weights.get(weight_of(entry["name"])) if open_ else None
+        if not weight or entry["shape"] is None or len(entry["shape"]) != 1:
+            continue
+        sizes = {(layout[name][0], layout.get(weight_of(name), (None,))[0])
+                 for layout, one in zip(layouts_, patterns) for name in names_of(entry, one)}
+        if sizes and all(a == b for a, b in sizes):
+            entry["shape"] = [weight["shape"][0]]
+
+
+def is_some_of(name, general):
+    """Returns whether a pattern of names is another one with some of its numbers given."""
+    own, other = name.split("."), general.split(".")
+    return name != general and len(own) == len(other) and all(
+        a == b or (b == "{}" and a.isdigit()) for a, b in zip(own, other))
+
+
+def biases_of_single_weights(entries, patterns):
+    """Returns the entries, where open ones of biases are divided as those of the weights are.
+
+    Weights may be of different sizes; they have to be where the biases are, in all configurations.
+    """
+    out = []
+    for entry in entries:
+        weights = []
+        if uncertain(entry) and entry["name"].endswith(".bias"):
+            general = weight_of(entry["name"])
+            weights = [other for other in entries if is_some_of(other["name"], general)]
+        if weights and not any(map(uncertain, weights)) and all(
+                set(map(weight_of, names_of(entry, one))) ==
+                set().union(*(names_of(other, one) for other in weights)) for one in patterns):
+            out += [{**other, "name": other["name"].removesuffix("weight") + "bias",
+                     "shape": entry["shape"] and list(entry["shape"])} for other in weights]
+        else:
+            out.append(entry)
+    return out
+
+
 def add_new(entries, patterns):
     """Adds what no entry is about."""
     known = {}
@@ -200,13 +263,24 @@ def as_told(entry, values):
     return frozenset(numbers_in(entry["name"], name) for name, *_ in found) if all(must for _, _, must, _ in found) else None
 
 
-def decided(entry, actual, everything, atoms, always):
+OPPOSITE = {"true": "false", "false": "true", "==": "!=", "!=": "=="}
+
+
+def decided(entry, actual, everything, atoms, always, affecting=(), unlike=()):
     """Returns the entries of a known condition that say what an entry leaves open; nothing if there are none. always: there may be no condition."""
     told = [as_told(entry, values) for values in everything]
-    for conditions in [*[()] * always, *((one,) for one in atoms), *itertools.combinations(atoms, 2)]:
+    single = [(one,) for one in (*atoms, *unlike)]
+    for conditions in [*[()] * always, *single, *itertools.combinations(atoms, 2)]:
         inside = [infer.holds_all(conditions, values) for values in everything]
         if any(inside) and all(there == (may if within else frozenset()) for there, may, within in zip(actual, told, inside)):
-            return [{**{key: one for key, one in entry.items() if key not in ("maybe", "if")}, **({"if": list(conditions)} if conditions else {})}]
+            return [with_conditions(entry, conditions)]
+    # One condition or the other.
+    for a, b in itertools.combinations(atoms, 2):
+        inside = [infer.holds(a, values) or infer.holds(b, values) for values in everything]
+        if not all(inside) and all(there == (may if within else frozenset())
+                                   for there, may, within in zip(actual, told, inside)):
+            otherwise = (OPPOSITE[a[0]], *a[1:])
+            return [with_conditions(entry, [a]), with_conditions(entry, [otherwise, b])]
     if entry["name"].count("{}") != 1 or entry["of"][0][0] is None:
         return []
     count = entry["of"][0][0]
@@ -217,6 +291,14 @@ def decided(entry, actual, everything, atoms, always):
         return [{"name": entry["name"].format(*numbers), "shape": entry["shape"]} for numbers in names]
     # The layers of one kind with a flag, and others without it.
     lists = [path for path, value in everything[0].items() if isinstance(value, list)]
+    whole = [(values, infer.evaluated(count, values), {numbers[0] for numbers in there})
+             for values, there in zip(everything, actual)]
+    if all(total for _, total, _ in whole):
+        one = {"name": entry["name"], "of": [[count, infer.filters(whole, lists, lists)]],
+               "shape": entry["shape"]}
+        if one["of"][0][1] is not None and all(as_told(one, values) == there
+                                               for values, there in zip(everything, actual)):
+            return [one]
     for word, path, *_ in atoms:
         if word != "true":
             continue
@@ -227,6 +309,9 @@ def decided(entry, actual, everything, atoms, always):
             if not any(there for *_, there in stacks):
                 continue
             where = infer.filters(stacks, lists, [path]) if all(total for _, total, _ in stacks) else None
+            if where is None and all(total for _, total, _ in stacks):
+                numbers = [one for one in affecting if type(everything[0].get(one)) is int]
+                where = infer.pairs_of(stacks, lists, numbers, [*lists, *numbers])
             one = {"name": entry["name"], "if": [side], "of": [[count, where]], "shape": entry["shape"]}
             if where is None or any(as_told(one, values) != {(number,) for number in there} for values, _, there in stacks):
                 break
@@ -236,9 +321,15 @@ def decided(entry, actual, everything, atoms, always):
     return []
 
 
+def with_conditions(entry, conditions):
+    own = {key: one for key, one in entry.items() if key not in ("maybe", "if")}
+    return {**own, "if": list(conditions)} if conditions else own
+
+
 def decide(entries, patterns, samples, tied):
     """Puts known conditions in the place of open ones. Without one there has to be what others are tied to."""
     everything, atoms = [one.values for one in samples.all()], atoms_of(samples)
+    unlike = [("differs", *two) for two in samples.unlike]
     names = {}
     for entry in entries:
         names[entry["name"]] = names.get(entry["name"], 0) + 1
@@ -247,7 +338,9 @@ def decide(entries, patterns, samples, tied):
         found = []
         if uncertain(entry) and names[entry["name"]] == 1:
             actual = [places(entry, one) for one in patterns]
-            found = decided(entry, actual, everything, atoms, entry["name"] in tied) if any(actual) else []
+            if any(actual):
+                found = decided(entry, actual, everything, atoms, entry["name"] in tied,
+                                samples.one.affecting, unlike)
         out += found or [entry]
     return out
 
@@ -301,8 +394,10 @@ def settled(model_type, name, made):
         without_literal_factors(made[which], samples.all()[0].values)
         made[which] = joined_layers(made[which])
         count_by_fields(made[which], samples.one)
+        biases_as_weights(made[which], patterns, samples, which)
         infer.mend(made[which], samples, which)
         add_new(made[which], patterns)
+        made[which] = biases_of_single_weights(made[which], patterns)
         made[which] = decide(made[which], patterns, samples, set(made["tied"].values()))
         group(made[which], patterns, samples)
     either_way(made, model_type, name)

@@ -17,7 +17,10 @@ ROPE = {"rope_type": "default", "rope_theta": 10000.0}
 BY_KIND = {"full_attention": ROPE, "sliding_attention": ROPE}
 
 MAMBA_KINDS = ["linear_attention", "moe", "full_attention", "mlp"]
-INDEXER = {"indexer_n_heads": 4, "indexer_kv_heads": 1, "indexer_head_dim": 128, "indexer_budget": 2048, "indexer_compress_ratio": 4}
+PARTIAL = {**ROPE, "partial_rotary_factor": 0.25}
+INDEXER = {"rope_parameters": PARTIAL, "eos_token_id": 248046,   # of n-grams
+           "indexer_n_heads": 4, "indexer_kv_heads": 1, "indexer_head_dim": 128,
+           "indexer_budget": 2048, "indexer_compress_ratio": 4}
 
 STARTS = {
     "autoformer": {"prediction_length": 24},

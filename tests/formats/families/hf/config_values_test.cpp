@@ -63,6 +63,10 @@ TEST_F(ConfigValuesTest, conditions_hold_or_not_or_are_not_known) {
   EXPECT_EQ(holds(R"(["!=", "act", "silu"])"), false);
   EXPECT_EQ(holds(R"([">", "heads", 3])"), true);
   EXPECT_EQ(holds(R"(["<", "heads", 3])"), false);
+  EXPECT_EQ(holds(R"(["equals", "heads", "heads"])"), true);
+  EXPECT_EQ(holds(R"(["differs", "heads", "heads"])"), false);
+  EXPECT_EQ(holds(R"(["differs", "heads", "hidden_size"])"), true);
+  EXPECT_EQ(holds(R"(["differs", "heads", "unknown"])"), std::nullopt);
   EXPECT_EQ(holds(R"(["true", "unknown"])"), std::nullopt);
 }
 
