@@ -25,7 +25,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "arc
 import infer
 import layouts
 
-DATA = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "formats", "hf", "architectures.bin")
+DATA = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "formats", "families", "hf", "architectures.bin")
 WRAPPERS = ["", "module.", "_orig_mod.", "base_model.model.", "module._orig_mod.", "_fsdp_wrapped_module."]
 TRIES = 6
 

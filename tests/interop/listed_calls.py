@@ -44,18 +44,18 @@ def source(path):
 
 def listed():
     """Returns the names of the tool's list, (module, name) of callables and of those that are only named."""
-    text, called, named = source("names/plain_names.cpp"), set(), set()
+    text, called, named = source("containers/names/plain_names.cpp"), set(), set()
     groups = re.findall(r'\bGroup\{([^"]+),\s*"([^"]+)",\s*((?:"[^"]*"\s*)+)\}', text)
     assert len(groups) == len(re.findall(r"\bGroup\{", text)) > 50, "groups that this script does not read"
     for uses, module, names in groups:
         names = "".join(re.findall(r'"([^"]*)"', names)).split()
         (called if CALLABLE.search(uses) else named).update((module, name) for name in names)
-    text = source("names/producer_names.cpp")
+    text = source("containers/names/producer_names.cpp")
     producers = re.findall(r'\bProducerName\{\s*"([^"]+)",\s*"([^"]+)",\s*(k\w+),', text)
     assert len(producers) == len(re.findall(r"\bProducerName\{", text)) > 20, "producers that this script does not read"
     for module, name, use in producers:
         (called if CALLABLE.search(use) else named).add((module, name))
-    for dtype, storage in re.findall(r'\{DType::k\w+, \d+, "(\w+)", "(\w*)"', source("base/dtype.cpp")):
+    for dtype, storage in re.findall(r'\{DType::k\w+, \d+, "(\w+)", "(\w*)"', source("bytes/base/dtype.cpp")):
         named.update({("torch", dtype)} | ({("torch", storage)} if storage else set()))
     return called, named
 
