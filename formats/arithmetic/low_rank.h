@@ -26,7 +26,7 @@ namespace fsdp::formats {
 struct ThinMatrix {
   DType dtype = DType::kFloat32;  // a floating type
   std::vector<std::byte> elements;
-  bool transposed = false;  // its rows are the columns of the matrix
+  bool transposed = false;  // `elements` hold the transposed matrix
 };
 
 // left [rows, rank] times right [rank, columns], times scale.

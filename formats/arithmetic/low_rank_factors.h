@@ -38,8 +38,8 @@ struct FactorOptions {
 struct LowRankFactors {
   // `rank` vectors each, orthogonal among themselves; left_k and right_k have the same norm.
   // Vectors beyond the rank of the matrix are zero.
-  Vectors left;   // of the matrix's rows elements each
-  Vectors right;  // of the matrix's columns elements each
+  Vectors left;   // each has an element for each row of the matrix
+  Vectors right;  // each has an element for each column of the matrix
   double energy;  // sum of the squares of the matrix's elements
   double kept;    // sum of the squares of the product's elements
 };

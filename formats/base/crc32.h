@@ -8,7 +8,7 @@
 
 namespace fsdp::formats {
 
-// Returns the CRC of the bytes of `before`, a CRC, followed by `bytes`; start with 0.
+// Returns the CRC of the bytes whose CRC is `before`, followed by `bytes`; start with 0.
 std::uint32_t crc32(std::uint32_t before, std::span<const std::byte> bytes) noexcept;
 
 // Returns the CRC of A followed by B, from the CRC of each and the length of B.

@@ -59,8 +59,8 @@ std::string joined(std::span<const std::string> words, std::string_view between)
 // UTF-8 stays.
 std::string escape(std::string_view text);
 
-// Returns 'text', escaped, in quotes, and cut after `limit` characters, which "..." then follows:
-// for untrusted names in messages.
+// Returns 'text' in quotes, escaped, and cut after `limit` characters with "..." at the end: for
+// untrusted names in messages.
 std::string quote(std::string_view text, std::size_t limit = 80);
 
 // Returns a number of bytes for a person: 0 B, 512 B, 1.5 KiB, 2.0 GiB.

@@ -28,8 +28,8 @@ class FilePool {
   // Returns file number `file` of the index.  Throws: kShardMissing; kChanged if the file is not
   // the one that was examined.
   std::shared_ptr<const File> get(std::uint32_t file);
-  // Returns the same file, or null if another file would have to be closed for it, which is never
-  // so in a store.
+  // Returns the same file, or null if another file had to be closed for it; that is never so in a
+  // store.
   std::shared_ptr<const File> get_at_hand(std::uint32_t file);
   // Throws: kChanged if a file that `get` returned has changed.
   void check_unchanged();

@@ -24,7 +24,7 @@ constexpr std::size_t kMostCounters = 1'000'000;
 constexpr std::uint64_t kCounterBlockBytes = 64;
 constexpr std::uint64_t kCounterBufferBytes = 1U << 20U;
 
-// Returns what stands before the part `state` of a counter's key, the optimizer; nothing for other
+// Returns the part of a counter's key before `state`, which names the optimizer; nothing for other
 // keys.
 std::optional<std::string_view> optimizer_of_counter(std::string_view key) {
   constexpr std::string_view kState = "state.";

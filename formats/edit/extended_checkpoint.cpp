@@ -71,8 +71,8 @@ Value ExtendedCheckpoint::value_of_other(const Value& value) const {
   return with_storages(value, [](StorageRef& storage) { storage.archive |= kOtherArchive; });
 }
 
-// Told apart by the file: both may have an entry of this key, of which that of `base` is being
-// replaced.
+// Looks at the file, not at the key: both may have an entry of this key, while that of `base` is
+// being replaced.
 const TensorEntry* ExtendedCheckpoint::in_other(const TensorEntry& tensor) const {
   const bool own = tensor.chunks.size() == 0 || tensor.chunks.location(0).file < first_file_;
   return own ? nullptr : &other_->index().tensors[positions_.at(tensor.key)];

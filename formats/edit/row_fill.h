@@ -14,9 +14,9 @@
 namespace fsdp::formats {
 
 // Note [order of a mean]
-// For each column alone: each element is converted to float64, exactly; sum = 0; the rows are added
-// from the first to the last, every sum rounded to float64; the sum is divided by the number of
-// rows, rounded, and cast to the table's dtype as `cast` does.
+// For each column by itself: each element is converted to float64, exactly; sum = 0; the rows are
+// added from the first to the last, every sum rounded to float64; the sum is divided by the number
+// of rows, rounded, and cast to the table's dtype as `cast` does.
 //
 // Returns the row of means.  `columns`: elements of a row.
 // Requires: the table is of a floating type and has a row.

@@ -19,7 +19,7 @@ namespace {
 constexpr std::array<std::string_view, 9> kEmbeddings = {
     "embed_tokens", "tok_embeddings", "wte",          "word_embeddings", "embed_in",
     "shared",       "word_embedding", "tokens_embed", "input_embedding"};
-// Embeddings where there is none of those: of Mamba and CTRL.
+// Embeddings if there is none of those above: of Mamba and CTRL.
 constexpr std::array<std::string_view, 2> kOtherEmbeddings = {"embeddings", "w"};
 constexpr std::array<std::string_view, 4> kHeads = {"lm_head", "output", "output_layer",
                                                     "embed_out"};

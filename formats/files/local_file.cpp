@@ -60,7 +60,7 @@ int open_beneath_by_component(int directory, const std::string& path) {
 
 int open_beneath(int directory, const std::string& path) {
   struct open_how how {};
-  // O_NONBLOCK: opening a pipe that nobody writes must not hang.
+  // O_NONBLOCK: opening a pipe that has no writer must not hang.
   how.flags = O_RDONLY | O_NONBLOCK | O_CLOEXEC;
   how.resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS;
   const long fd = ::syscall(SYS_openat2, directory, path.c_str(), &how, sizeof how);

@@ -18,7 +18,7 @@ bool is_no_answer(ErrorCode code) noexcept;
 
 // Returns whether something exists at `path`, without following a link; false if a folder on the
 // way may not be searched, or a name is too long.
-// Throws: kIo, kOutOfMemory if it cannot be told; the errors of stores.
+// Throws: kIo, kOutOfMemory if that cannot be determined; the errors of stores.
 bool exists_at(const std::filesystem::path& path);
 
 }  // namespace fsdp::formats
