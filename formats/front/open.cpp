@@ -36,13 +36,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Of a file in a store, by one request: headers and pickles of thousands of tensors are within it.
+// Bytes read ahead at a file's start, in a store by one request: enough for headers and pickles of
+// thousands of tensors.
 constexpr std::uint64_t kFirstBytes = 1U << 20U;
 
-// Near misses named in a message, at most.
+// Limit of the near misses named in a message.
 constexpr std::size_t kMaxSuggestions = 5;
 
-// Checkpoints in the folder, and the folder above.
+// Returns the checkpoints in the folder, and the folder above if that is a folder of
+// torch.distributed.checkpoint.
 std::vector<std::string> near_misses(const fs::path& folder) {
   std::vector<std::string> found;
   std::vector<std::string> names = folder_at(folder)->list();
@@ -113,7 +115,7 @@ std::unique_ptr<Checkpoint> open_folder(const fs::path& path, const OpenOptions&
     default:
       break;
   }
-  // Its reader tells the kind of unfinished save.
+  // dcp::open_dcp reports which kind of unfinished save this is.
   if (is_interrupted(path)) return dcp::open_dcp(path, options.allowed_globals, options.team);
   if (const RunView view = look_through(path); view.is_step)
     return open_step(path, view.steps.front().parts, options);
@@ -121,7 +123,7 @@ std::unique_ptr<Checkpoint> open_folder(const fs::path& path, const OpenOptions&
               escape(path.native()) + ": is not a checkpoint" + suggestion(near_misses(path)));
 }
 
-// What torch.save writes is called so most often.
+// Returns whether the name has a usual suffix of files that torch.save wrote.
 bool is_archive_name(std::string_view name) {
   constexpr std::array<std::string_view, 4> kEnds{".pt", ".pth", ".bin", ".ckpt"};
   return std::any_of(kEnds.begin(), kEnds.end(), [&](auto end) { return name.ends_with(end); });

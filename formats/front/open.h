@@ -14,11 +14,11 @@
 namespace fsdp::formats {
 
 struct OpenOptions {
-  // Names in pickles that count as plain data beside those the formats know, as "module.name".
+  // Python names in pickles, as "module.name", that count as plain data besides those the formats
+  // know.
   std::set<std::string> allowed_globals;
-  // The processes that open the same checkpoint together: of a folder of
-  // torch.distributed.checkpoint the leader alone reads the metadata, for all.  Null: this one
-  // alone.
+  // The processes that open the checkpoint together.  In a folder of torch.distributed.checkpoint,
+  // only the leader reads the metadata, for all of them.  Null: this process alone.
   Team* team = nullptr;
 };
 

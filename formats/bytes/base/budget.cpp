@@ -9,7 +9,7 @@
 namespace fsdp::formats {
 namespace {
 
-// Bytes that a thread takes or gives back before it tells the others.
+// Bytes that a thread may take or give back before it updates the count of all threads.
 constexpr std::int64_t kUntold = 64 << 10;
 constexpr std::int64_t kNoLimit = std::numeric_limits<std::int64_t>::max();
 

@@ -37,7 +37,7 @@ class OverWork : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Limits this process while it lives.  One at a time.
+// Limits this process until it is destroyed.  Only one may exist at a time.
 class BudgetScope {
  public:
   explicit BudgetScope(const Budget& budget) noexcept;
@@ -46,14 +46,14 @@ class BudgetScope {
   ~BudgetScope();
 };
 
-// Counts memory.  Thread-safe; takes no memory itself.
+// Count memory.  Thread-safe; they allocate none themselves.
 // Throws: OverBudget, having counted nothing.
 void charge_memory(std::size_t bytes);
 void release_memory(std::size_t bytes) noexcept;
-// Memory that may still be allocated; UINT64_MAX if there is no limit.
+// Returns the memory that may still be allocated; UINT64_MAX if there is no limit.
 std::uint64_t memory_left() noexcept;
 
-// Memory of a library that does not use operator new, counted while it lives.
+// Counts memory of a library that does not use operator new, until it is destroyed.
 class MemoryCharge {
  public:
   MemoryCharge() = default;

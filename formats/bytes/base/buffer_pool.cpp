@@ -20,7 +20,7 @@ BufferPool::Buffer BufferPool::take() {
   const auto* const buffer = free_.back();
   free_.pop_back();
   lock.unlock();
-  // If this throws, it has called the deleter.
+  // If the constructor throws, it has called the deleter.
   return Buffer(buffer, [this](const std::span<std::byte>* used) { give_back(used); });
 }
 

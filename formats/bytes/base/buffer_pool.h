@@ -14,18 +14,18 @@ namespace fsdp::formats {
 // Thread-safe.
 class BufferPool {
  public:
-  // A buffer; it returns to the pool when its last copy is destroyed.
+  // A buffer, which returns to the pool when its last copy is destroyed.
   using Buffer = std::shared_ptr<const std::span<std::byte>>;
 
-  // Pages of a buffer take no memory until they are written.
+  // Reserves memory for the buffers; their pages take none until they are written.
   // Throws: std::bad_alloc.
   BufferPool(std::size_t count, std::size_t bytes);
   BufferPool(const BufferPool&) = delete;
   BufferPool& operator=(const BufferPool&) = delete;
-  // Requires: no buffer is out.
+  // Requires: every buffer was returned.
   ~BufferPool() = default;
 
-  // Waits until one is free.
+  // Returns a free buffer; waits until there is one.
   // Throws: std::bad_alloc.
   Buffer take();
 

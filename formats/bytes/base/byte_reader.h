@@ -9,9 +9,9 @@
 
 namespace fsdp::formats {
 
-// Reads fields in file order.  Each read names the field, so that a short read says which one it
-// was: "cd_offset needs 8 bytes at byte 4, but only 1 remain". Lifetime: the bytes outlive the
-// reader and every span it returns.
+// Reads fields in file order.  Each read names the field, so that the message of a short read says
+// which field it was: "cd_offset needs 8 bytes at byte 4, but only 1 remain".
+// Lifetime: the bytes outlive the reader and every span it returns.
 class ByteReader {
  public:
   // `base_offset` is the offset of `bytes` in the file; it only shifts the positions in messages.
@@ -28,7 +28,7 @@ class ByteReader {
   void skip(std::uint64_t count, std::string_view what) { take(count, what); }
 
   std::uint64_t remaining() const { return bytes_.size() - at_; }
-  // Position of the next byte in the file.
+  // Returns the position of the next byte in the file.
   std::uint64_t offset() const { return base_offset_ + at_; }
 
  private:
@@ -37,7 +37,7 @@ class ByteReader {
   std::size_t at_ = 0;
 };
 
-// Little-endian integer at `at`.  Requires: it lies inside `bytes`.
+// Return the little-endian integer at `at`.  Requires: the integer lies inside `bytes`.
 std::uint16_t load_u16(std::span<const std::byte> bytes, std::size_t at);
 std::uint32_t load_u32(std::span<const std::byte> bytes, std::size_t at);
 std::uint64_t load_u64(std::span<const std::byte> bytes, std::size_t at);

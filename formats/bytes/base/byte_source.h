@@ -23,14 +23,14 @@ class ByteSource {
   virtual std::uint64_t size() const = 0;
   // Fills `out` from byte `offset` on.  Throws: kTruncated if the source ends before that, kIo.
   virtual void read_at(std::uint64_t offset, std::span<std::byte> out) const = 0;
-  // As read_at.  The caller reads all bytes up to `end` in order, and no other process does; its
-  // own `window` may keep some of the bytes that follow.
+  // Does the same for a caller that reads all bytes up to `end` in order, as the only process that
+  // does.  `window` belongs to the caller and may keep some of the bytes that follow.
   virtual void read_run(std::uint64_t offset, std::span<std::byte> out, std::uint64_t end,
                         RunWindow& window) const;
 };
 
-// `count` bytes from `offset` on, as a buffer.  The range is checked against the size before
-// anything is allocated.  Throws: kTruncated, kIo.
+// Returns `count` bytes from `offset` on.  Checks the range against the size before it allocates
+// anything.  Throws: kTruncated, kIo.
 std::vector<std::byte> read_bytes(const ByteSource& source, std::uint64_t offset,
                                   std::uint64_t count);
 
@@ -61,8 +61,8 @@ class SourceRange : public ByteSource {
   std::uint64_t length_;
 };
 
-// Keeps the first and the last bytes of `base` in memory: the headers of a small archive then cost
-// two reads. Lifetime: `base` outlives it.
+// Keeps the first and the last bytes of `base` in memory, so that the headers of a small archive
+// cost two reads.  Lifetime: `base` outlives the cache.
 class EndsCache : public ByteSource {
  public:
   EndsCache(const ByteSource& base, std::uint64_t head_bytes, std::uint64_t tail_bytes);

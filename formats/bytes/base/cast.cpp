@@ -19,7 +19,7 @@ constexpr std::size_t kBlock = 2048;
 
 constexpr std::uint32_t kInfinity = 0x7F800000;  // of float32
 
-// The encoding by a small float of values that are not finite.
+// How a small float encodes values that are not finite.
 enum class Specials {
   kIeee,         // the largest exponent is infinity and NaN
   kNanAlone,     // no infinity; all bits but the sign are NaN ("fn")
@@ -45,7 +45,7 @@ struct SmallFloat {
       static_cast<std::uint32_t>(1 - kBias - kMantissa + 23 + 127) << 23U;
   static constexpr std::uint32_t kLeastNormal = static_cast<std::uint32_t>(1 - kBias + 127) << 23U;
 
-  // Without branches, so that compilers turn it into vector instructions.
+  // Has no branches, so that compilers make vector instructions of it.
   static FSDP_INTO_CALLER Code encode(std::uint32_t bits) {
     const std::uint32_t abs = bits & 0x7FFFFFFF;
     const std::uint32_t sign = (bits >> 31U) << (kBits - 1);
@@ -73,7 +73,7 @@ struct SmallFloat {
     const std::uint32_t abs = code & (kSign - 1);
     const std::uint32_t shifted = abs << kDropped;
     const std::uint32_t normal = shifted + kRebias;
-    // A subnormal: as the mantissa of the least normal number, less that number.
+    // A subnormal: added to the mantissa of the least normal number, which is then subtracted.
     const std::uint32_t tiny = std::bit_cast<std::uint32_t>(
         std::bit_cast<float>(shifted + kLeastNormal) - std::bit_cast<float>(kLeastNormal));
     std::uint32_t bits = (abs >> kMantissa) == 0 ? tiny : normal;
@@ -104,7 +104,7 @@ struct BFloat16 {
   static constexpr FSDP_INTO_CALLER std::uint32_t decode(std::uint32_t code) { return code << 16U; }
 };
 
-// An exponent only: 2^(code - 127); 255 is NaN.
+// A float of 8 exponent bits alone: 2^(code - 127); 255 is NaN.
 struct Float8E8M0 {
   using Code = std::uint8_t;
   static FSDP_INTO_CALLER Code encode(std::uint32_t bits) {
@@ -119,8 +119,8 @@ struct Float8E8M0 {
   }
 };
 
-// Calls `each` for every position.  Most blocks are whole, and compilers make vector instructions
-// of a loop of a fixed length.
+// Calls `each` for every position.  Most blocks are whole: a loop of that fixed length becomes
+// vector instructions.
 template <typename Each>
 FSDP_INTO_CALLER void for_each_position(std::size_t count, const Each& each) {
   if (count == kBlock) {
@@ -130,7 +130,7 @@ FSDP_INTO_CALLER void for_each_position(std::size_t count, const Each& each) {
   }
 }
 
-// Elements of a span may lie anywhere.
+// Loads an element that need not be aligned.
 template <typename Type>
 FSDP_INTO_CALLER Type load(const std::byte* elements, std::size_t i) {
   Type element;
@@ -143,7 +143,7 @@ FSDP_INTO_CALLER void store(Type element, std::byte* elements, std::size_t i) {
   std::memcpy(elements + i * sizeof element, &element, sizeof element);
 }
 
-// The float32 codes of a type of 8 bits.
+// The float32 bits of each code of an 8-bit type.
 template <typename Type>
 constexpr std::array<std::uint32_t, 256> kDecoded = [] {
   std::array<std::uint32_t, 256> decoded{};

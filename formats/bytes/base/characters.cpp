@@ -15,8 +15,8 @@ struct Range {
   char32_t last;
 };
 
-// Unicode 15: Bidi_Control, Default_Ignorable_Code_Point, and the categories Zs (but U+0020), Zl,
-// Zp and Cf as far as they show nothing; U+2800 is a blank that is called a letter.  In order.
+// Unicode 15, in order: Bidi_Control, Default_Ignorable_Code_Point, the categories Zs (but U+0020),
+// Zl, Zp, and those of Cf that show nothing; U+2800, a blank of category So.
 constexpr Range kHidden[] = {
     {0x00A0, 0x00A0},   {0x00AD, 0x00AD}, {0x034F, 0x034F}, {0x061C, 0x061C},   {0x115F, 0x1160},
     {0x1680, 0x1680},   {0x17B4, 0x17B5}, {0x180B, 0x180F}, {0x2000, 0x200F},   {0x2028, 0x202F},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arithmetic on sizes that come from a file: overflow is an error, never a wrap.
+// Arithmetic on sizes that come from a file: overflow is an error.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace fsdp::formats {
 
-// a + b.  Throws: kOverflow naming `what`.
+// Returns a + b.  Throws: kOverflow naming `what`.
 inline std::uint64_t checked_add(std::uint64_t a, std::uint64_t b, std::string_view what) {
   std::uint64_t result = 0;
   if (__builtin_add_overflow(a, b, &result)) {
@@ -21,7 +21,7 @@ inline std::uint64_t checked_add(std::uint64_t a, std::uint64_t b, std::string_v
   return result;
 }
 
-// a * b.  Throws: kOverflow naming `what`.
+// Returns a * b.  Throws: kOverflow naming `what`.
 inline std::uint64_t checked_mul(std::uint64_t a, std::uint64_t b, std::string_view what) {
   std::uint64_t result = 0;
   if (__builtin_mul_overflow(a, b, &result)) {
@@ -31,8 +31,8 @@ inline std::uint64_t checked_mul(std::uint64_t a, std::uint64_t b, std::string_v
   return result;
 }
 
-// The number of elements of a shape; 1 for rank 0.  A zero dimension makes it 0, whatever the
-// others are. Requires: no dimension is negative.  Throws: kOverflow if it exceeds 2^63 - 1.
+// Returns the number of elements of a shape: 1 for rank 0, and 0 if any dimension is 0.
+// Requires: no dimension is negative.  Throws: kOverflow if the number exceeds 2^63 - 1.
 inline std::uint64_t checked_numel(std::span<const std::int64_t> shape, std::string_view what) {
   for (const std::int64_t size : shape) {
     if (size == 0) return 0;

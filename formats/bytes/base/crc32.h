@@ -8,10 +8,10 @@
 
 namespace fsdp::formats {
 
-// The CRC of `before` followed by `bytes`; start with 0.
+// Returns the CRC of the bytes whose CRC is `before`, followed by `bytes`; start with 0.
 std::uint32_t crc32(std::uint32_t before, std::span<const std::byte> bytes) noexcept;
 
-// The CRC of A followed by B, from the CRC of each and the length of B.
+// Returns the CRC of A followed by B, from the CRC of each and the length of B.
 std::uint32_t crc32_combine(std::uint32_t a, std::uint32_t b, std::uint64_t b_bytes) noexcept;
 
 }  // namespace fsdp::formats

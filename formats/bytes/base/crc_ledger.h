@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CRC of a long run of bytes from the CRCs of its parts, in whatever order they are read.
+// Computes the CRC of a run of bytes from the CRCs of its parts, in any order.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,10 @@ class CrcLedger {
     std::uint64_t bytes;
     std::uint32_t crc;  // of these bytes
   };
-  // `crc` is that of the `bytes` bytes from `begin` on.
+  // Adds the CRC of the `bytes` bytes from `begin` on.
   void add(std::uint64_t begin, std::uint64_t bytes, std::uint32_t crc);
-  // The CRC of bytes [0, total) if the parts tile them exactly (the same part twice counts once),
-  // else nothing.
+  // Returns the CRC of bytes [0, total) if the parts tile them exactly, else nothing.  A part that
+  // was added twice counts once.
   std::optional<std::uint32_t> total(std::uint64_t total) const;
   // Returns the parts added, in ascending order and without duplicates; adjacent parts are joined.
   std::vector<Run> runs() const;

@@ -43,31 +43,32 @@ enum class DType : std::uint8_t {
   kQUInt2x4,
 };
 
-// Bytes of one element.  kFloat4E2M1FNx2, kBits* and kQUInt*x* elements are whole bytes holding
-// several values.
+// Returns the bytes of one element.  An element of kFloat4E2M1FNx2, kBits* or kQUInt*x* is a whole
+// byte, or two, that holds several values.
 std::uint64_t item_bytes(DType dtype) noexcept;
 
-// PyTorch's name without "torch.": float32, bfloat16, float8_e4m3fn.
+// Returns PyTorch's name without "torch.": float32, bfloat16, float8_e4m3fn.
 std::string_view torch_name(DType dtype) noexcept;
 std::optional<DType> dtype_from_torch_name(std::string_view name) noexcept;
 
-// The typed storage class of torch.save, without its module: FloatStorage.  Empty for the types
-// that are saved through UntypedStorage and _rebuild_tensor_v3 only.
+// Returns the typed storage class of torch.save, without its module: FloatStorage.  Empty for types
+// that are saved only through UntypedStorage and _rebuild_tensor_v3.
 std::string_view storage_class(DType dtype) noexcept;
 std::optional<DType> dtype_from_storage_class(std::string_view name) noexcept;
 
-// The spelling of safetensors ("F32", "F8_E4M3"); empty for the types it lacks.  "F4" counts 4-bit
-// elements.
+// Returns safetensors' name of the type ("F32", "F8_E4M3"); empty for a type that safetensors
+// lacks.  "F4" counts 4-bit elements.
 std::string_view safetensors_name(DType dtype) noexcept;
 std::optional<DType> dtype_from_safetensors_name(std::string_view name) noexcept;
 
-// Returns whether elements have a meaning only together with a scale and a zero point kept
+// Returns whether elements have a meaning only together with a scale and a zero point that are kept
 // elsewhere.
 bool is_quantized(DType dtype) noexcept;
 bool is_complex(DType dtype) noexcept;
 // Returns whether PyTorch lets a tensor of that type have a gradient: floating and complex types.
 bool is_differentiable(DType dtype) noexcept;
-// Bytes that swap as one when the byte order changes: half an element for complex types.
+// Returns the bytes that are swapped together when the byte order changes: half an element for
+// complex types.
 std::uint64_t swap_unit_bytes(DType dtype) noexcept;
 
 }  // namespace fsdp::formats

@@ -132,7 +132,7 @@ enum class ErrorCode { FSDP_ERROR_CODES(FSDP_ENUMERATOR) };
 // The name in brackets of an error line: kZipCrc -> "ZIP_CRC".
 std::string_view code_name(ErrorCode code) noexcept;
 
-// A way out of an error.  The code that shows the error words it: the tool names an option, the
+// A remedy for an error.  The code that shows the error words it: the tool names an option, the
 // library a field.
 enum class Remedy {
   kNone,
@@ -150,13 +150,13 @@ enum class Remedy {
   kTakeOptimizer,       // take the states of optimizers as well
   kRetype,              // let values get another type
   kDropOptimizer,       // leave optimizer states out
-  kStartAnew,           // remove what an earlier run left, and write all of it
+  kStartAnew,           // remove what an earlier run left, and write everything again
   kTakeWhole,           // take the tensors that are whole
   kTakeFrom,            // subject: a key, to be taken from another checkpoint
   kEarlier,             // look for an earlier checkpoint of the run
   kSeal,                // leave a seal
   kResizeTables,        // subject: the number of rows that the tables of a vocabulary are to get
-  kMovePrefix,          // subject: "prefix=what stays of it", taken from the keys that have it
+  kMovePrefix,          // subject: "prefix=replacement", for the keys that have the prefix
   kModelConfig,         // give the model's config.json
   kChooseModel,         // choose one model
   kGiveNumber,          // subject: the name of a parameter of a map, to be given a number
@@ -169,20 +169,21 @@ struct Hint {
   std::string subject = {};
 };
 
-// Returns the hint kTakeFrom of a key; none if it is empty, or a glob of another meaning.
+// Returns the hint kTakeFrom for a key; no hint if the key is empty, or would match other keys as a
+// glob.
 Hint take_from_hint(const std::string& key);
 
 // A failure to do what was asked.  The message reads `<path>: <container or key>: <symptom with the
-// expected and the found value>[; <remedy>]`, lower case, no period; a remedy that takes an option
-// is a hint.
+// expected and the found value>[; <remedy>]`, in lower case, without a period; a remedy that takes
+// an option is a hint instead.
 class Error : public std::runtime_error {
  public:
   Error(ErrorCode code, const std::string& message, Hint hint = {});
   ErrorCode code() const noexcept { return code_; }
   const Hint& hint() const noexcept { return *hint_; }
-  // The same error as seen from one level further out: "context: what()".
+  // Returns the same error with context: "context: what()".
   Error in(std::string_view context) const;
-  // The same error in other words.
+  // Returns the same error with another message.
   Error saying(const std::string& message) const;
 
  private:

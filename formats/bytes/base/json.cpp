@@ -45,7 +45,7 @@ class TextIterator {
   const char** reached_;
 };
 
-// "byte 12 (line 1, column 13)"; lines and columns count from 1, columns in bytes.
+// Returns "byte 12 (line 1, column 13)".  Lines and columns count from 1, columns in bytes.
 std::string place(std::string_view text, std::size_t at, std::uint64_t base_offset) {
   const std::string_view before = text.substr(0, at);
   const auto line = std::count(before.begin(), before.end(), '\n') + 1;
@@ -53,14 +53,14 @@ std::string place(std::string_view text, std::size_t at, std::uint64_t base_offs
   return cat("byte ", base_offset + at, " (line ", line, ", column ", at - line_begin + 1, ")");
 }
 
-// Extracts only the reason from "[json.exception.parse_error.101] parse error at line 1, column 2:
+// Returns only the reason from "[json.exception.parse_error.101] parse error at line 1, column 2:
 // syntax error while parsing value - invalid literal; last read: '...'".
 std::string reason(std::string_view what) {
   for (const std::string_view mark : {"] ", ": "}) {
     const std::size_t begin = what.find(mark);
     if (begin != std::string_view::npos) what.remove_prefix(begin + mark.size());
   }
-  // The text that was read last is cut out: it may be as long as the whole input.
+  // The text that was read last is left out: it may be as long as the whole input.
   const std::size_t last_read = what.find("; last read: '");
   if (last_read == std::string_view::npos) return escape(what.substr(0, 200));
   const std::size_t expected = what.rfind("'; expected ");
@@ -69,7 +69,7 @@ std::string reason(std::string_view what) {
   return escape(std::string_view(out).substr(0, 200));
 }
 
-// nlohmann's events, with positions and a limit on depth, passed on to a JsonHandler.
+// Passes nlohmann's events on to a JsonHandler, with positions and a limit on depth.
 class Events {
  public:
   Events(std::string_view text, const JsonOptions& options, const char* const& reached,
@@ -79,8 +79,8 @@ class Events {
   bool null() { return scalar(nullptr); }
   bool boolean(bool value) { return scalar(value); }
   bool number_integer(std::int64_t value) {
-    // nlohmann reports integers with a minus sign here.  -0 is not kept as an integer: its sign
-    // would be lost.
+    // nlohmann reports integers with a minus sign here. -0 becomes a double: an integer would lose
+    // its sign.
     return value == 0 ? scalar(-0.0) : scalar(value);
   }
   bool number_unsigned(std::uint64_t value) { return scalar(value); }
@@ -137,8 +137,8 @@ class Events {
                 cat("more than ", options_.max_depth, " arrays and objects inside each other at ",
                     place(text_, at, options_.base_offset)));
   }
-  // The opening quote of the string that was just read: the nearest one after an even number of
-  // backslashes.
+  // Returns the offset of the opening quote of the string that was just read: the nearest quote
+  // after an even number of backslashes.
   std::size_t key_begin() const {
     std::size_t at = static_cast<std::size_t>(reached_ - text_.data()) - 1;
     for (;;) {
@@ -222,7 +222,7 @@ class TreeBuilder : public JsonHandler {
   Json result_;
 };
 
-// A quote, a backslash or a control character.
+// Appends the escape of a quote, a backslash or a control character.
 void append_escape(std::string& out, char c) {
   constexpr std::string_view kDigits = "0123456789abcdef";
   constexpr std::string_view kNamed = "\"\\\b\f\n\r\t";
@@ -237,7 +237,7 @@ void append_escape(std::string& out, char c) {
   out += kDigits[static_cast<unsigned char>(c) & 0x0FU];
 }
 
-// \u202e; two surrogates beyond U+FFFF.
+// Appends \u202e; two surrogates for codes beyond U+FFFF.
 void append_code(std::string& out, char32_t code) {
   if (code <= 0xFFFF) {
     out += code_text(code);

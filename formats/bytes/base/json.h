@@ -78,34 +78,34 @@ class JsonHandler {
   virtual ~JsonHandler() = default;
 
   virtual void begin_object() = 0;
-  // The name of the next member; `offset` is that of its opening quote.  The handler refuses
-  // duplicates itself.
+  // Receives the name of the next member and the offset of its opening quote.  The handler itself
+  // must refuse duplicates.
   virtual void key(std::string name, std::uint64_t offset) = 0;
   virtual void end_object() = 0;
   virtual void begin_array() = 0;
   virtual void end_array() = 0;
-  // A string, number, boolean or null.
+  // Receives a string, number, boolean or null.
   virtual void value(Json scalar) = 0;
-  // An integer that 64 bits cannot hold, as written.
+  // Receives an integer that 64 bits cannot hold, as written.
   // Throws: kJson, unless overridden.
   virtual void big_integer(std::string_view digits, std::uint64_t offset);
 };
 
-// Like parse_json, but calls `handler`, whose exceptions pass through.  Before an error the handler
-// has received only the valid part of the text.
+// Does the same as parse_json, but calls `handler`, whose exceptions pass through.  Before an
+// error, the handler has received only the valid part of the text.
 // Throws: kJson, kJsonDepth.
 void parse_json_stream(std::string_view text, JsonHandler& handler,
                        const JsonOptions& options = {});
 
-// Writes JSON; `indent` < 0 writes it on one line without blanks, else as Python's json.dump does
-// with that indent.  Strings that are not UTF-8 are written with U+FFFD in place of each bad byte.
-// Doubles round-trip; NaN and infinities become null.
+// Returns JSON text: on one line without blanks if `indent` < 0, else as Python's json.dump writes
+// it with that indent.  Each byte that is not UTF-8 is written as U+FFFD.  Doubles round-trip; NaN
+// and infinities become null.
 std::string to_text(const Json& json, int indent = -1);
 
 // Appends `text` as a JSON string with its quotes, as `to_text` writes one.
 void append_json_string(std::string& out, std::string_view text);
 
-// The kind of a value, for messages: "an object", "a string", "null".
+// Returns the kind of a value, for messages: "an object", "a string", "null".
 std::string_view json_kind(const Json& json) noexcept;
 
 }  // namespace fsdp::formats

@@ -9,7 +9,7 @@ namespace {
 // Depth up to which items begin lines.
 constexpr std::size_t kLineDepth = 2;
 
-// JSON has these characters only within strings.
+// Returns JSON with these characters escaped; they occur only within strings.
 std::string without_markup(std::string_view json) {
   constexpr std::string_view kDigits = "0123456789abcdef";
   std::string out;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes one JSON document piece by piece: lists of a million items are never held.
+// Writes one JSON document piece by piece, so that lists of a million items are never held in
+// memory.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +13,8 @@
 
 namespace fsdp::formats {
 
-// Each member of the outermost object begins a line, and so does each item of a list in it; deeper
-// ones follow each other without blanks.  Values read as `to_text` writes them.
+// Each member of the outermost object and each item of a list in it begins a line; deeper items
+// follow each other without blanks.  Values are spelled as `to_text` spells them.
 //
 //   JsonWriter json([&](std::string_view text) { out << text; });
 //   json.begin_object().member("path", path).key("tensors").begin_array();
@@ -22,8 +23,8 @@ namespace fsdp::formats {
 class JsonWriter {
  public:
   using Write = std::function<void(std::string_view text)>;
-  // `escaped`: within strings, what could end a <script> element or a line of JavaScript is spelled
-  // as \u00xx.
+  // `escaped`: spells characters in strings that could end a <script> element or a line of
+  // JavaScript as \uxxxx.
   explicit JsonWriter(Write write, bool escaped = false);
 
   JsonWriter& begin_object();
@@ -34,10 +35,10 @@ class JsonWriter {
   JsonWriter& key(std::string_view name);
   JsonWriter& value(const Json& value);
   JsonWriter& member(std::string_view name, const Json& value) { return key(name).value(value); }
-  // As value(), without a Json of their own: for long lists.
+  // Write what value() writes, without a Json: for long lists.
   JsonWriter& text(std::string_view value);
   JsonWriter& number(std::int64_t value);
-  // As value(), of what to_text wrote.
+  // Writes JSON that to_text returned.
   JsonWriter& written(std::string_view json);
 
  private:

@@ -13,8 +13,8 @@ class ProcessorLosses {
   bool many() const { return score_ > kMany; }
 
  private:
-  // On an idle machine one write in 100 to 200 is interrupted, beside one busy core one in ten.  A
-  // loss is forgotten after this many writes.
+  // Writes after which a loss is forgotten.  On an idle machine one write in 100 to 200 is
+  // interrupted; beside one busy core, one in ten.
   static constexpr unsigned kLoss = 30;
   static constexpr unsigned kMany = 60;
   static constexpr unsigned kMost = 300;

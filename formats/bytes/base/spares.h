@@ -14,14 +14,14 @@ namespace fsdp::formats {
 template <typename T>
 class Spares {
  public:
-  // Puts the object back.  Lifetime: the spares outlive it.
+  // Puts the object back.  Lifetime: the spares outlive the loan.
   struct GiveBack {
     Spares* spares;
     void operator()(T* used) const { spares->give_back(std::unique_ptr<T>(used)); }
   };
   using Loan = std::unique_ptr<T, GiveBack>;
 
-  // Returns one as its last user left it, or a new one made of `arguments`.
+  // Returns an object as its last user left it, or a new one made of `arguments`.
   template <typename... Arguments>
   Loan take(Arguments&&... arguments) {
     std::unique_lock lock(mutex_);

@@ -67,7 +67,7 @@ std::string_view Unpacked::text() {
   return value;
 }
 
-// Takes the step's name off the messages.
+// Takes the step's name off the messages.  Throws: the errors listed for `exchange`.
 std::vector<std::string> Team::opened(std::vector<std::string> messages, std::string_view step) {
   const auto bad = std::find_if(messages.begin(), messages.end(), is_failure);
   if (bad != messages.end()) {
@@ -75,7 +75,7 @@ std::vector<std::string> Team::opened(std::vector<std::string> messages, std::st
         std::all_of(messages.begin(), messages.end(), [&](const auto& m) { return m == *bad; });
     const auto who = bad - messages.begin();
     failure_ = failure_from(*bad);
-    // A request to stop that reached this member too is no other one's.
+    // A request to stop that also reached this member is not the error of another one.
     const bool same = all_the_same || (stopped() && interrupted());
     if (!same && who != 0) failure_ = failure_->in(cat("rank ", who));
     throw Error(*failure_);
@@ -101,7 +101,7 @@ std::vector<std::string> Team::exchange(std::string_view step, const std::string
   try {
     messages = gather(kGoesOn + Packed().text(step).text(mine).take());
   } catch (const Error& error) {
-    // The connection is of no more use.
+    // The connection must not be used any more.
     failure_ = leads() ? error : error.in(cat("rank ", rank_));
     lost_ = true;
     throw Error(*failure_);
@@ -112,7 +112,7 @@ std::vector<std::string> Team::exchange(std::string_view step, const std::string
 std::string Team::from_leader(std::string_view step, std::string mine) {
   const std::string size = leads() ? Packed().number(mine.size()).take() : std::string();
   mine.resize(static_cast<std::size_t>(Unpacked(exchange(step, size).front()).number()));
-  // An exchange holds its text several times.
+  // In portions: an exchange holds its text several times.
   for (std::size_t at = 0; at < mine.size(); at += kPortionBytes) {
     const std::string part =
         exchange(step, leads() ? mine.substr(at, kPortionBytes) : std::string()).front();
@@ -126,7 +126,7 @@ void Team::agree(std::string_view step, const std::string& mine, std::string_vie
   const auto other = std::find_if(texts.begin(), texts.end(),
                                   [&](const std::string& text) { return text != texts[0]; });
   if (other == texts.end()) return;
-  // All see it alike, and none has to tell the others.
+  // All members see the same texts, so none has to tell the others.
   failure_ =
       Error(ErrorCode::kMismatch, cat("rank ", other - texts.begin(), " ", what, " than rank 0"));
   throw Error(*failure_);
@@ -138,7 +138,7 @@ Error Team::fail(const Error& error) {
     opened(gather(failure_text(error)), {});
   } catch (const Error& known) {
     lost_ = !failure_;
-    // The connection is of no more use.
+    // The connection must not be used any more.
     if (!failure_) failure_ = leads() ? error : error.in(cat("rank ", rank_));
   }
   return *failure_;

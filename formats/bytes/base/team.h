@@ -16,13 +16,13 @@
 namespace fsdp::formats {
 
 // Note [one team, one step]
-// Every member makes the same plan and takes the same steps, and an exchange is such a step.  A
-// member that fails on its way joins the exchange in which the others are, or to which they come,
-// with its error in place of what they expect: so all of them leave it with the same error, and
-// nobody waits for one that is gone.  After that there are no more exchanges.
+// Every member makes the same plan and takes the same steps; each exchange is one of them.  A
+// member that fails joins the exchange in which the others are, or the next one, with its error in
+// place of what they expect.  So all members leave that exchange with the same error, and none
+// waits for a member that is gone.  After that there are no more exchanges.
 //
-// Member 0 leads: it alone makes names in the file system and reports to the user.  Used by one
-// thread at a time; `progress` by one thread at a time that may be another one.
+// Member 0 leads: it alone makes names in the file system and reports to the user.  A team is used
+// by one thread at a time; `progress` may be called by another one, also one at a time.
 class Team {
  public:
   Team(std::size_t rank, std::size_t size) : rank_(rank), size_(size) {}
@@ -35,34 +35,35 @@ class Team {
   bool leads() const { return rank_ == 0; }
 
   // Gives `mine` to all members, and returns what each of them gave, by rank.  `step` names the
-  // step, the same for all.
-  // Throws: the error of the members that failed; kMismatch if they are at different steps; what
-  // the connection throws.
+  // step, with the same name on all members.
+  // Throws: the error of the members that failed; kMismatch if they are at different steps; the
+  // errors of the connection.
   std::vector<std::string> exchange(std::string_view step, const std::string& mine = {});
-  // Returns the leader's `mine`, of any size, on every member.  Throws: like `exchange`.
+  // Returns the leader's `mine`, of any size, on every member.  Throws: the errors of `exchange`.
   std::string from_leader(std::string_view step, std::string mine = {});
-  // Throws kMismatch naming the first member that gives another text than member 0, unless all give
-  // the same.  `what` says what differs, "sees another source".
+  // Compares `mine` of all members.  Throws: kMismatch naming the first member whose text differs
+  // from member 0's; the errors of `exchange`.  `what` says what differs: "sees another source".
   void agree(std::string_view step, const std::string& mine, std::string_view what);
-  // Makes the others fail with this error, unless the team failed before.  Returns the error to
-  // report: that of the team, with the member's number if it failed alone and does not lead.
+  // Makes the other members fail with this error, unless the team failed before.  Returns the error
+  // to report: that of the team, with the rank of the failed member if it failed alone and does not
+  // lead.
   Error fail(const Error& error);
   // Returns whether a member failed, so that there are no more exchanges.
   bool failed() const { return failure_.has_value(); }
-  // Returns whether the connection broke: a member ended without a word, or hangs.
+  // Returns whether the connection broke: a member ended without notice, or hangs.
   bool lost() const { return lost_; }
   // Returns whether a member failed because it was asked to stop.
   bool stopped() const { return failure_ && failure_->code() == ErrorCode::kInterrupted; }
-  // Returns whether this member tells the user how the work ended: the leader, and in place of one
-  // that is gone another one.
+  // Returns whether this member tells the user how the work ended: the leader does, or another
+  // member if the leader is gone.
   virtual bool reports() const { return leads(); }
   // Tells the leader how many bytes this member has moved so far.  Returns the sum over all members
-  // as far as it is known; of use to the leader alone.
+  // as far as it is known, which is meant for the leader.
   virtual std::uint64_t progress(std::uint64_t bytes) { return bytes; }
 
  private:
-  // Returns every member's message.  All members call it equally often.  Throws: kIo,
-  // kInterrupted; then the connection is of no more use.
+  // Returns every member's message.  All members call it equally often.  Throws: kIo, kInterrupted;
+  // after that the connection must not be used.
   virtual std::vector<std::string> gather(const std::string& mine) = 0;
   std::vector<std::string> opened(std::vector<std::string> messages, std::string_view step);
 
@@ -72,12 +73,12 @@ class Team {
   bool lost_ = false;
 };
 
-// Numbers and texts in one text, for another member of the same program.
+// Packs numbers and texts into one text, for another member of the same program.
 class Packed {
  public:
   Packed& number(std::uint64_t value);
   Packed& text(std::string_view value);
-  // The bytes of `value` as they are.
+  // Appends the bytes of `value` as they are.
   template <typename T>
   requires std::is_trivially_copyable_v<T> Packed& object(const T& value) {
     bytes_.append(reinterpret_cast<const char*>(&value), sizeof value);

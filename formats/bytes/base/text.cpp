@@ -85,7 +85,7 @@ std::string escaped(std::string_view text) {
 }  // namespace
 
 std::string escape(std::string_view text) {
-  // At the start of a line, services that run builds take these as commands.
+  // Build services take these as commands at the start of a line.
   const std::size_t at = std::min(text.find_first_not_of(' '), text.size());
   const std::string_view word = text.substr(at);
   if (!word.starts_with("::") && !word.starts_with("##")) return escaped(text);
@@ -221,7 +221,7 @@ std::string nearest(std::string_view word, std::span<const std::string> candidat
       }
     }
     // A candidate that differs in as many places as the word has letters has nothing in common with
-    // it.
+    // the word.
     if (row.back() < best_distance && row.back() < word.size()) {
       best_distance = row.back();
       best = candidate;

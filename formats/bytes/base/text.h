@@ -13,7 +13,7 @@
 
 namespace fsdp::formats {
 
-// Not bool, and not a character.
+// An integer that is neither bool nor a character.
 template <typename T>
 concept TextNumber = std::integral<T> && sizeof(T) != 1;
 
@@ -34,7 +34,7 @@ class TextPart {
   std::string_view text() const noexcept { return text_; }
 
  private:
-  // `number` modulo 2^64.
+  // `number`: the number modulo 2^64.
   TextPart(bool is_negative, std::uint64_t number) noexcept;
 
   std::array<char, 24> buffer_;
@@ -44,34 +44,35 @@ class TextPart {
 // Returns the parts one after the other.
 std::string joined(std::initializer_list<TextPart> parts);
 
-// The arguments one after the other: cat("at byte ", 12) == "at byte 12".
+// Returns the arguments one after the other: cat("at byte ", 12) == "at byte 12".
 template <typename... Args>
 std::string cat(const Args&... args) {
   return joined({TextPart(args)...});
 }
 
-// The words one after the other, with `between` them.
+// Returns the words one after the other, with `between` between them.
 std::string joined(std::span<const std::string> words, std::string_view between);
 
-// Returns `text` without anything that a terminal or a service that runs builds would act on: a
-// line of it begins with neither "::" nor "##"; control characters, DEL, C1 controls and invalid
-// UTF-8 become \xNN, a backslash \\.  Other UTF-8 stays.
+// Returns `text` without anything that a terminal or a build service would act on.  Control
+// characters, DEL, C1 controls and invalid UTF-8 become \xNN, hidden characters (is_hidden) \uNNNN,
+// a backslash \\, and the first character of a text that begins with "::" or "##" \xNN.  Other
+// UTF-8 stays.
 std::string escape(std::string_view text);
 
-// 'text', escaped, and cut after `limit` characters with "..." at the end: for untrusted names in
-// messages.
+// Returns 'text' in quotes, escaped, and cut after `limit` characters with "..." at the end: for
+// untrusted names in messages.
 std::string quote(std::string_view text, std::size_t limit = 80);
 
-// Bytes for a person: 0 B, 512 B, 1.5 KiB, 2.0 GiB.
+// Returns a number of bytes for a person: 0 B, 512 B, 1.5 KiB, 2.0 GiB.
 std::string human_bytes(std::uint64_t bytes);
 
-// 1234567 -> 1,234,567.
+// Returns the number with commas: 1234567 -> 1,234,567.
 std::string group_digits(std::uint64_t number);
 
-// Eight hexadecimal digits, as checksums are shown.
+// Returns eight hexadecimal digits, as checksums are shown.
 std::string hex32(std::uint32_t number);
 
-// [2, 3]; [] for rank 0.
+// Returns [2, 3]; [] for rank 0.
 std::string shape_text(std::span<const std::int64_t> shape);
 
 // Parses a number of bytes: "256MiB", "5GB", "4096", "1.5G".  K, M, G, T and KiB.. are powers of
@@ -85,7 +86,7 @@ bool natural_less(std::string_view a, std::string_view b);
 // Returns whether `text` is well-formed UTF-8 (no overlong forms, no surrogates, at most U+10FFFF).
 bool is_utf8(std::string_view text);
 
-// The candidate nearest to `word` by edit distance, empty if none is near enough.
+// Returns the candidate nearest to `word` by edit distance; empty if none is near enough.
 std::string nearest(std::string_view word, std::span<const std::string> candidates);
 
 }  // namespace fsdp::formats

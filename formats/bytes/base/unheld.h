@@ -6,7 +6,7 @@
 
 namespace fsdp::formats {
 
-// A variant never holds one.
+// Never constructed: a variant never holds one.
 //
 // libstdc++ assumes that a variant of numbers, strings and vectors always has a value.  With GCC
 // 12, if copying such a variant throws, an alternative that was never constructed is destroyed: the

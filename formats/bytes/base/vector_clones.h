@@ -3,7 +3,7 @@
 // that uses it when it loads the program.
 #pragma once
 
-// In front of a function that is to have such a copy.  Sanitizers run before glibc can pick one.
+// Put before a function that gets such a copy.  Sanitizers run before glibc can pick one.
 #if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GNUC__) && !defined(__clang__) && \
     !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define FSDP_WIDE_VECTORS __attribute__((target_clones("avx2", "default")))
@@ -11,5 +11,5 @@
 #define FSDP_WIDE_VECTORS
 #endif
 
-// In front of what such a function calls in its loops, so that the copies have their own.
+// Put before what such a function calls in its loops, so that each copy has its own.
 #define FSDP_INTO_CALLER inline __attribute__((always_inline))

@@ -15,7 +15,8 @@ namespace {
 
 // Room for half a million files.
 constexpr std::uint64_t kMaxListBytes = 64U << 20U;
-// A path of the kernel's greatest length, every byte of it written as \u00XX, and numbers.
+// Enough for a path of the kernel's greatest length, with every byte as \u00XX, and for the
+// numbers.
 constexpr std::size_t kMaxLineBytes = 32U << 10U;
 constexpr std::string_view kEnd = "],\"crc32\":\"";
 constexpr std::size_t kEndBytes = kEnd.size() + 8 + 3;  // the checksum, and "}\n

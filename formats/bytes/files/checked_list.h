@@ -24,7 +24,7 @@ class CheckedListWriter {
  public:
   // `tag` names the kind of list and the version of its format: {"<tag>":1, ...
   explicit CheckedListWriter(std::string_view tag);
-  // Throws: kName if its "name" is not UTF-8.
+  // Throws: kName if the line's "name" is not UTF-8.
   void add(const Json::Object& line);
   // Returns the whole text.
   std::string finish();
@@ -35,8 +35,8 @@ class CheckedListWriter {
 };
 
 // Reads a list of that kind; calls `line` with each object, in order.
-// Throws: kSeal: another kind or version, a line that is not an object, a wrong checksum, anything
-// after it; kLimitSize; what `line` throws.
+// Throws: kSeal for another kind or version, a line that is not an object, a wrong checksum, or
+// anything after the checksum; kLimitSize; the exceptions of `line`.
 void read_checked_list(std::string_view tag, const File& file,
                        const std::function<void(const Json& line)>& line);
 
@@ -44,13 +44,14 @@ void read_checked_list(std::string_view tag, const File& file,
 // Throws: kSeal.
 void require_members(const Json& object, std::initializer_list<std::string_view> names);
 
-// Throws: kSeal if the member is missing or of another type.
+// Return the member.  Throw: kSeal if the member is missing or of another type.
 const std::string& text_member(const Json& object, std::string_view name);
 std::uint64_t count_member(const Json& object, std::string_view name);
-// Eight lower-case hexadecimal digits.
+// Returns a member of eight lower-case hexadecimal digits, as a number.
 std::uint32_t crc_member(const Json& object, std::string_view name);
 
-// A name relative to the folder of the list, "a" or "a/b", that does not lead out of it.
+// Returns the member "name": relative to the folder of the list, "a" or "a/b", and not leading out
+// of it.
 // Throws: kSeal.
 const std::string& name_member(const Json& object);
 

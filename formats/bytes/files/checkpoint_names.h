@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names that files of checkpoints bear, for where a name has to do: to find files that lost their
+// Names of files of checkpoints, where the name alone must decide: to find files that lost their
 // bytes, to carry files along, and to see that replacing a folder loses nothing else.
 #pragma once
 

@@ -40,8 +40,8 @@ class AlignedBuffer {
   std::size_t bytes_ = 0;
 };
 
-// Opens the file of `fd` once more, past the page cache; none (-1) unless its file system is known
-// to gain by it: ext4 and XFS.  `access`: O_RDONLY or O_WRONLY.
+// Opens the file of `fd` once more, past the page cache.  Returns none (-1) unless the file system
+// is known to gain by it: ext4 and XFS.  `access`: O_RDONLY or O_WRONLY.
 FileDescriptor open_direct(int fd, int access);
 
 }  // namespace fsdp::formats

@@ -9,10 +9,11 @@
 
 namespace fsdp::formats {
 
-// `path`: a path, or the URL of a store.  Messages begin with it.
-// Throws: kNotFound, kNotRegular, kIo, what stores throw.
+// Opens a file.  `path`: a path, or the URL of a store; messages begin with it.
+// Throws: kNotFound, kNotRegular, kIo, the errors of stores.
 std::shared_ptr<const File> file_at(const std::filesystem::path& path);
-// The same for a folder; in a store one without members is empty.  Throws: kNotFound, kIo.
+// Opens a folder in the same way; in a store, a folder without members is empty.  Throws:
+// kNotFound, kIo.
 std::shared_ptr<const Folder> folder_at(const std::filesystem::path& path);
 
 }  // namespace fsdp::formats

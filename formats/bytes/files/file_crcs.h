@@ -17,14 +17,14 @@ namespace fsdp::formats {
 // Thread-safe.
 class FileCrcs {
  public:
-  // `crc` is the checksum of the `bytes` bytes from `begin` on, as they were read.  Short parts are
-  // not kept: reading them again costs less than reading around them.
+  // Adds the checksum of the `bytes` bytes from `begin` on, as they were read.  Short parts are not
+  // kept: reading them again costs less than reading around them.
   void add(const File& file, std::uint64_t begin, std::uint64_t bytes, std::uint32_t crc) {
     if (bytes < kLeastBytes) return;
     const std::lock_guard lock(mutex_);
     ledgers_[file.identity()].add(begin, bytes, crc);
   }
-  // The known parts of the file, in ascending order.
+  // Returns the known parts of the file, in ascending order.
   std::vector<CrcLedger::Run> runs(const File& file) const {
     const std::lock_guard lock(mutex_);
     const auto found = ledgers_.find(file.identity());

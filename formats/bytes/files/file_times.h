@@ -20,8 +20,8 @@ struct FileTimes {
 
 // Returns the present state of the file.  Throws: kIo.
 FileTimes times_of(const File& file);
-// Returns nothing if there is no regular file; links are not followed.  In a store: also if it
-// names no time.
+// Returns nothing if the path is not a regular file, without following links, or if a store names
+// no time.
 std::optional<FileTimes> times_at(const std::filesystem::path& path);
 
 }  // namespace fsdp::formats

@@ -34,7 +34,8 @@ std::string_view kind_of(mode_t mode) {
   return "no regular file";
 }
 
-// A component-wise check for kernels without openat2: no link, no "..", nothing absolute.
+// Opens a file beneath a folder, component by component, for kernels without openat2: no link, no
+// "..", nothing absolute.
 int open_beneath_by_component(int directory, const std::string& path) {
   FileDescriptor current(::openat(directory, ".", O_PATH | O_DIRECTORY | O_CLOEXEC));
   std::size_t begin = 0;
@@ -59,7 +60,7 @@ int open_beneath_by_component(int directory, const std::string& path) {
 
 int open_beneath(int directory, const std::string& path) {
   struct open_how how {};
-  // O_NONBLOCK: opening a pipe that nobody writes must not hang.
+  // O_NONBLOCK: opening a pipe that has no writer must not hang.
   how.flags = O_RDONLY | O_NONBLOCK | O_CLOEXEC;
   how.resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS;
   const long fd = ::syscall(SYS_openat2, directory, path.c_str(), &how, sizeof how);
@@ -140,7 +141,7 @@ void LocalFile::read_run(std::uint64_t offset, std::span<std::byte> out, std::ui
 }
 
 bool LocalFile::will_read(std::uint64_t offset, std::uint64_t count) const noexcept {
-  // A kernel that ignores this fetches them when they are read.
+  // If the kernel ignores this, the bytes are fetched when they are read.
   (void)::posix_fadvise(fd_.get(), static_cast<off_t>(offset), static_cast<off_t>(count),
                         POSIX_FADV_WILLNEED);
   return false;

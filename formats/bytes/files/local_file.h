@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files and folders of this machine that are read.
+// Reads files and folders of this machine.
 #pragma once
 
 #include <sys/stat.h>
@@ -25,18 +25,18 @@ class FileDescriptor {
   ~FileDescriptor();
   int get() const { return fd_; }
   void reset();
-  // Returns the descriptor, which the caller then has to close.
+  // Returns the descriptor, which the caller then must close.
   int release() { return std::exchange(fd_, -1); }
 
  private:
   int fd_;
 };
 
-// A regular file, read with pread: a file that is truncated meanwhile gives an error, whereas a
-// mapping would kill the process.
+// A regular file, read with pread: if the file is truncated meanwhile, this gives an error, whereas
+// a mapping would kill the process.
 class LocalFile : public File {
  public:
-  // `name` stands in messages.  Throws: kNotRegular, kIo.
+  // `name`: for messages.  Throws: kNotRegular, kIo.
   LocalFile(FileDescriptor fd, std::string name);
   std::uint64_t size() const override { return size_; }
   // Throws: kChanged if the file ends before the size it had when it was opened, kIo.
@@ -44,7 +44,7 @@ class LocalFile : public File {
   void read_run(std::uint64_t offset, std::span<std::byte> out, std::uint64_t end,
                 RunWindow& window) const override;
   bool will_read(std::uint64_t offset, std::uint64_t count) const noexcept override;
-  // The kernel notices by itself.
+  // Does nothing: the kernel reads ahead by itself.
   bool read_ahead(std::uint64_t, std::uint64_t) const noexcept override { return false; }
   // Compares size and modification time.
   void check_unchanged() const override;
@@ -80,7 +80,7 @@ class LocalFolder : public Folder {
 // by `append`.
 class SpillFile : public ByteSource {
  public:
-  // In $TMPDIR, else /tmp.  Throws: kIo.
+  // Makes the file in $TMPDIR, else in /tmp.  Throws: kIo.
   SpillFile();
   std::uint64_t size() const override;
   void read_at(std::uint64_t offset, std::span<std::byte> out) const override;
@@ -96,14 +96,14 @@ class SpillFile : public ByteSource {
 // "..".
 bool is_plain_name(std::string_view name) noexcept;
 
-// Names in an open folder, "." and ".." left out, sorted.  Throws: kIo.
+// Returns the names in an open folder, sorted, without "." and "..".  Throws: kIo.
 std::vector<std::string> names_in(int folder, const std::string& shown);
 
 // Opens a folder inside an open folder, without following links.  Throws: kIo.
 FileDescriptor open_folder_in(int folder, const std::string& name, const std::string& shown);
 
-// "path: No such file or directory" as an Error: kNotFound for ENOENT, kNoSpace for ENOSPC and
-// EDQUOT, else kIo.  Reads errno.
+// Throws errno as an Error, "path: No such file or directory": kNotFound for ENOENT and ENOTDIR;
+// kNoSpace for ENOSPC, EDQUOT and EFBIG; kOutOfMemory for ENOMEM; else kIo.
 [[noreturn]] void throw_errno(const std::string& what);
 
 }  // namespace fsdp::formats

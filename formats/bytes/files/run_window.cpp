@@ -23,7 +23,7 @@ constexpr std::uint64_t block_floor(std::uint64_t at) {
   return at / kDiskBlockBytes * kDiskBlockBytes;
 }
 
-// Returns whether most of a range is in the page cache.  True if that cannot be told.
+// Returns whether most of a range is in the page cache; true if that is unknown.
 bool in_page_cache(const File& file, std::uint64_t begin, std::uint64_t end) {
   void* const map =
       ::mmap(nullptr, end - begin, PROT_READ, MAP_SHARED, file.fd(), static_cast<off_t>(begin));
@@ -60,7 +60,7 @@ void RunWindow::move_to(const File& file, std::uint64_t offset, std::uint64_t en
   if (!buffer_) buffer_ = AlignedBuffer(kBytes);
   std::uint64_t at = begin_;
   while (at < end_) {
-    // Whole blocks, the last of which may go beyond the end of the run, and of the file.
+    // Reads whole blocks; the last may go beyond the end of the run, and of the file.
     const std::uint64_t wanted =
         (end_ - at + kDiskBlockBytes - 1) / kDiskBlockBytes * kDiskBlockBytes;
     const ssize_t got = ::pread(direct_.get(), buffer_.bytes().data() + (at - begin_), wanted,

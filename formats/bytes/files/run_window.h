@@ -12,8 +12,8 @@
 
 namespace fsdp::formats {
 
-// A part of one file that was read ahead.  Cached bytes are read from the page cache; the rest goes
-// past it if the file system is known to be good at that, in blocks far larger than those
+// A part of one file that was read ahead.  Cached bytes are read from the page cache.  Other bytes
+// are read past it if the file system is known to gain by that, in blocks far larger than those
 // requested: bytes that are not read again need no room in the cache.
 class RunWindow {
  public:
@@ -21,9 +21,9 @@ class RunWindow {
   // full speed, short enough to stay in the processor's cache.
   static constexpr std::uint64_t kRunBytes = 4U << 20U;
 
-  // Fills `out` from byte `offset` of `file` on.  All bytes up to `end` will be requested, in
-  // order.
-  // Throws: like File::read_at.
+  // Fills `out` from byte `offset` of `file` on.  Requires: all bytes up to `end` will be
+  // requested, in order.
+  // Throws: the errors of File::read_at.
   void read(const File& file, std::uint64_t offset, std::span<std::byte> out, std::uint64_t end);
 
  private:

@@ -23,14 +23,14 @@ bool is_seal_name(std::string_view name);
 struct SealedFile {
   std::string name;  // relative to the folder; of a single file its own
   std::uint64_t bytes = 0;
-  std::uint32_t crc = 0;  // CRC-32 of all of them
+  std::uint32_t crc = 0;  // CRC-32 of all these bytes
 };
 
 // Returns the text of a seal of these files, given in any order.
 // Throws: kName if a name is not UTF-8, which a seal cannot hold.
 std::string seal_text(std::vector<SealedFile> files);
 
-// Returns the length of that text; the checksums do not matter.
+// Returns the length of that text, which does not depend on the checksums.
 std::uint64_t seal_bytes(std::vector<SealedFile> files);
 
 // Reads a seal: files sorted by name, no name twice.

@@ -13,7 +13,7 @@ namespace fsdp::formats {
 namespace {
 
 constexpr std::string_view kSharedTag = "fsdp_shared";
-// Sixteen hexadecimal digits: a record has the same length on every machine.
+// Returns sixteen hexadecimal digits, so that a record has the same length on every machine.
 std::string number_text(std::uint64_t number) {
   return hex32(static_cast<std::uint32_t>(number >> 32U)) +
          hex32(static_cast<std::uint32_t>(number));

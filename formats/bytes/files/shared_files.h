@@ -27,7 +27,7 @@ struct SharedFile {
 // Returns the present state of the file.  Throws: kIo.
 SharedFile shared_file(std::string name, const File& file);
 
-// The text of a record.  Throws: kName (a name that is not UTF-8).
+// Returns the text of a record.  Throws: kName for a name that is not UTF-8.
 std::string shared_text(const std::vector<SharedFile>& files);
 
 // Reads a record.  Throws: kSeal, kLimitSize.

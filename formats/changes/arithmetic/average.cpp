@@ -22,19 +22,20 @@ namespace fsdp::formats {
 namespace {
 
 constexpr std::size_t kKeyText = 200;
-// Storages of which parts are read last are compared through a buffer of this size.
+// Size of the buffer for comparing checksums of storages that were read only in part.
 constexpr std::size_t kCheckBytes = 1U << 20U;
 
-// Returns whether it is an optimizer's step count: a number in a float tensor, not a weight.
+// Returns whether the key is that of an optimizer's step count, which is not a weight even if its
+// dtype is floating.
 bool is_step_key(const std::string& key) {
   return key == "step" || key.ends_with(".step");
 }
 
-// The inputs, and the states of their checksums.  Held by what is read from them.
+// The inputs and the states of their checksums.  The computed tensors keep them alive.
 struct Operands {
   std::vector<InputContent> inputs;
   SumRule rule;
-  // One each: names of files are those within a checkpoint.
+  // One for each input: names of files are unique only within a checkpoint.
   std::vector<std::unique_ptr<StorageChecks>> checks;
   Spares<SumBuffers> buffers;
 
@@ -42,7 +43,7 @@ struct Operands {
     return inputs[input].checkpoint->index().tensors[number];
   }
 
-  // Compares what is still open, and that no input has changed.
+  // Compares the checksums that are still open, and checks that no input has changed.
   void finish() const {
     std::vector<std::byte> buffer(kCheckBytes);
     for (const auto& check : checks) check->finish(buffer, [] { return interrupted(); });
@@ -101,7 +102,7 @@ class Averager {
     }
     refuse_scaled(key, numbers);
     ++result_.summed;
-    // Tensors that are one in every input are one in the sum.
+    // Tensors that are tied in every input are tied in the sum.
     const auto [at, fresh] = groups_.try_emplace(numbers, 0);
     if (fresh)
       at->second = sums.replace(leaf, sum_of(numbers));
@@ -110,7 +111,7 @@ class Averager {
     summed_.insert(key);
   }
 
-  // A block's scale counts for all of its elements, so the two cannot be added up apart.
+  // Throws if a tensor has block scales: the numbers and their scales cannot be summed separately.
   void refuse_scaled(const std::string& key, const std::vector<std::size_t>& numbers) const {
     constexpr std::array<std::string_view, 2> kScales = {"_scale_inv", "_scale"};
     for (std::size_t i = 0; i < numbers.size(); ++i) {
@@ -148,7 +149,7 @@ class Averager {
     return tensor;
   }
 
-  // Everything that is not summed is the same in all inputs.
+  // Checks that everything that is not summed is the same in all inputs.
   void compare_equals() {
     for (std::size_t i = 1; i < operands_->inputs.size(); ++i) {
       const Checkpoint& a = *operands_->inputs[0].checkpoint;
@@ -194,7 +195,7 @@ class Averager {
     }
   }
 
-  // `what`: "other elements than".
+  // `what`: for example "other elements than".
   [[noreturn]] void refuse(std::size_t input, const std::string& key,
                            const std::string& what) const {
     throw Error(ErrorCode::kMismatch,

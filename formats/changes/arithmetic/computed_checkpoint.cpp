@@ -12,7 +12,7 @@
 namespace fsdp::formats {
 namespace {
 
-// Tensors that are located at a time: an output of several ranks comes back to each.
+// Tensors that stay located: an output of several ranks returns to each of them.
 constexpr std::size_t kMostOpen = 4;
 
 class ComputedCheckpoint : public Checkpoint, public TensorObjects {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tensor that something is computed from, read by ranges of its elements.
+// A tensor that another one is computed from, read by ranges of its elements.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +18,8 @@ class ElementReader {
   ElementReader& operator=(const ElementReader&) = delete;
   virtual ~ElementReader() = default;
   virtual DType dtype() const = 0;
-  // Reads the elements from `first` on, in row-major order, that `out` has room for.  `scratch`: at
-  // least as large.  Throws: what reading throws.
+  // Fills `out` with the elements from `first` on, in row-major order.  `scratch`: at least as
+  // large as `out`.  Throws: the errors of reading.
   virtual void read(std::uint64_t first, std::span<std::byte> out,
                     std::span<std::byte> scratch) const = 0;
 };

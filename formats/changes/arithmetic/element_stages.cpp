@@ -193,7 +193,7 @@ class RowsSource : public ByteSource {
   CastSource others_;
   std::vector<std::byte> rows_;
   std::uint64_t row_bytes_;
-  std::map<std::uint64_t, std::size_t> places_;  // row of the matrix -> that of rows_
+  std::map<std::uint64_t, std::size_t> places_;  // row of the matrix -> row of rows_
 };
 
 }  // namespace

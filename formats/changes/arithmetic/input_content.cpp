@@ -15,7 +15,7 @@
 namespace fsdp::formats {
 namespace {
 
-// Names suggested in place of a missing one are chosen out of so many.
+// Limit of the names from which one is suggested in place of a missing one.
 constexpr std::size_t kMaxCandidates = 2000;
 constexpr std::size_t kMaxKeyText = 200;
 
@@ -28,7 +28,7 @@ KeySet keys_of(const Checkpoint& checkpoint) {
   return KeySet(std::move(keys));
 }
 
-// The keys of optimizer states begin with these; "" stands for all keys.
+// Returns the prefixes of the keys of optimizer states; "" stands for all keys.
 std::vector<std::string> optimizer_prefixes(const Value& content) {
   std::vector<std::string> prefixes;
   for (const StatePart& part : state_parts_of(content)) {
@@ -71,7 +71,7 @@ void open_content(InputContent& input, const InputChoice& choice) {
               {optimizer ? Remedy::kTakeOptimizer : Remedy::kNone});
 }
 
-// The keys that `b` lacks, with what `a` has there.
+// Throws if `b` lacks keys that `a` has.
 void check_lacking(const InputContent& a, const InputContent& b) {
   std::vector<const Leaf*> lacking;
   for (const auto& [key, leaf] : a.leaves) {

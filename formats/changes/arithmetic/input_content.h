@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checkpoints that are combined key by key: each one's leaves under their keys, whatever its format
-// and layout.
+// Checkpoints that are combined key by key: the leaves of each one under their keys, for all
+// formats and layouts.
 #pragma once
 
 #include <functional>
@@ -18,12 +18,12 @@ namespace fsdp::formats {
 
 struct InputContent {
   std::shared_ptr<const Checkpoint> checkpoint;
-  Value content;                        // of content_of, without what was left out
+  Value content;                        // of content_of, without leaves left out
   std::map<std::string, Leaf> leaves;   // of `content`, by their keys
   std::uint64_t optimizer_tensors = 0;  // left out
 
   const std::string& path() const { return checkpoint->description().path; }
-  // Returns the leaf as people know it: "float32 [3, 4]", "a value".
+  // Returns a description of the leaf for messages: "float32 [3, 4]", "a value".
   std::string text_of(const Leaf& leaf) const;
 };
 
@@ -34,10 +34,10 @@ struct InputChoice {
   Team* team = nullptr;  // see check_before_copy
 };
 
-// Opens the contents of the checkpoints.  Values that one of them keeps key by key are taken apart
-// in the others, and tensors inside values everywhere.
-// Throws: damage, like check_before_copy; kMismatch if two entries of one checkpoint have the same
-// key; kNotFound if nothing is left of one.
+// Returns the contents of the checkpoints.  A value that one of them stores key by key is taken
+// apart in the others; tensors inside values are taken out in all of them.
+// Throws: damage, as check_before_copy does; kMismatch if two entries of one checkpoint have the
+// same key; kNotFound if no leaf of a checkpoint is left.
 std::vector<InputContent> input_contents(std::vector<std::unique_ptr<Checkpoint>> checkpoints,
                                          const InputChoice& choice);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tensors that a computed tensor is made from: read by ranges of elements, whatever their
-// chunks, with their checksums compared.
+// Reads the tensors that a computed tensor is made from, by ranges of elements across their chunks,
+// and compares their checksums.
 #pragma once
 
 #include <atomic>
@@ -24,18 +24,18 @@ struct InputTensor {
   const TensorEntry& entry() const { return checkpoint->index().tensors[number]; }
 };
 
-// The located elements of one input.  Lifetime: checkpoint and checks outlive it.
+// Reads the elements of one input.  Lifetime: the checkpoint and the checks outlive the reader.
 class InputReader : public ElementReader {
  public:
-  // Throws: what Checkpoint::chunk throws; kHole.
+  // Throws: the errors of Checkpoint::chunk; kHole.
   InputReader(const InputTensor& input, StorageChecks& checks);
 
   DType dtype() const override { return piece_.dtype; }
-  // Whether all that is read carries a checksum.
+  // Returns whether all that is read carries checksums.
   bool checked() const { return checked_; }
-  // The checksums are compared when every element was read; those of chunks that were read in part
-  // by StorageChecks::finish.
-  // Throws: kZipCrc, kHole, what reading throws.
+  // Compares the checksums once every element was read.  StorageChecks::finish compares those of
+  // chunks that were read only in part.
+  // Throws: kZipCrc, kHole, the errors of reading.
   void read(std::uint64_t first, std::span<std::byte> out,
             std::span<std::byte> scratch) const override;
 

@@ -22,7 +22,7 @@ constexpr std::uint64_t kBlockNumel = 64U << 10U;
 template <typename Real>
 constexpr std::size_t kStrip = 256 / sizeof(Real);
 
-// Adds a part of a row of left times right, times `scale`, to that of a weight.
+// Adds `scale` times a part of a row of left * right to the row of a weight.
 // `left`: the row, of `rank` elements.  `right`: `rank` rows of one strip of columns.  `skipped`:
 // columns of the strip before the part.
 // Loops of a fixed length become vector instructions.
@@ -60,7 +60,7 @@ FSDP_WIDE_VECTORS void settle_nan(std::span<double> numbers) {
   for (double& number : numbers) number = settled(number);
 }
 
-// The matrix as it is meant, `rows` of equal length.
+// Returns the matrix, transposed back if it is stored transposed, with `rows` rows.
 template <typename Real>
 std::vector<Real> matrix_of(const ThinMatrix& matrix, std::uint64_t rows) {
   std::vector<Real> stored(matrix.elements.size() / item_bytes(matrix.dtype));
@@ -74,8 +74,8 @@ std::vector<Real> matrix_of(const ThinMatrix& matrix, std::uint64_t rows) {
   return turned;
 }
 
-// The same elements strip by strip, so that those which are used together lie together; the last
-// strip is filled up with zeros.
+// Returns the matrix strip by strip, so that elements that are used together lie together.  Zeros
+// fill up the last strip.
 template <typename Real>
 std::vector<Real> strips_of(const std::vector<Real>& matrix, std::uint64_t rows) {
   const std::uint64_t columns = matrix.size() / rows;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Adds products of two thin matrices to a weight, the same in every bit on every machine.
+// Adds products of two thin matrices to a weight, bit for bit the same on every machine.
 #pragma once
 
 #include <cstddef>
@@ -15,9 +15,9 @@
 namespace fsdp::formats {
 
 // Note [order of a low-rank update]
-// Each element w of a weight of float64 is computed in float64, any other one in float32; every
-// step rounds to nearest, ties to even, and none is fused with another:
-//   1. w is converted, which is exact; so are the matrices, but for float64 in float32;
+// Each element w of a weight is computed in float64 if the weight is float64, else in float32;
+// every step rounds to nearest, ties to even, and no two steps are fused:
+//   1. w is converted, exactly; the matrices are converted, exactly but for float64 to float32;
 //   2. for each update, in order: d = left[i][0] * right[0][j]; then for k from 1 on
 //      d = d + left[i][k] * right[k][j]; then w = w + scale * d, where scale was rounded once;
 //   3. a NaN becomes the one quiet NaN without a sign, and w is cast as `cast` does.
@@ -26,7 +26,7 @@ namespace fsdp::formats {
 struct ThinMatrix {
   DType dtype = DType::kFloat32;  // a floating type
   std::vector<std::byte> elements;
-  bool transposed = false;  // its rows are the columns that are meant
+  bool transposed = false;  // `elements` hold the transposed matrix
 };
 
 // left [rows, rank] times right [rank, columns], times scale.
@@ -37,11 +37,11 @@ struct LowRankUpdate {
   double scale = 1;
 };
 
-// The weight with its updates, as bytes that are computed while they are read; reads cover whole
-// elements.  Memory: the matrices in the type of the computation.
-// Requires: `weight` is of a floating type, with rows of `columns` elements, `numel` in all, and is
-// not empty: writers read no empty tensor.
-// Lifetime: that of what `weight` reads.
+// Returns the weight with its updates, as bytes that are computed while they are read.  Reads must
+// cover whole elements.  Memory: the matrices in the type of the computation.
+// Requires: `weight` is of a floating type and has `numel` elements, not 0 (writers read no empty
+// tensor), in rows of `columns`.
+// Lifetime: what `weight` reads outlives the result.
 std::shared_ptr<const ByteSource> low_rank_source(std::unique_ptr<ElementReader> weight,
                                                   std::span<const LowRankUpdate> updates,
                                                   std::uint64_t columns, DType to,

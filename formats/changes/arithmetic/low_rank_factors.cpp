@@ -15,17 +15,18 @@
 namespace fsdp::formats {
 namespace {
 
-// Rows that are read at a time, if they are not longer.
+// Elements read at a time, in whole rows: at least one row.
 constexpr std::size_t kRowsNumel = 1U << 20U;
 constexpr std::size_t kMaxRowsAtOnce = 512;
-// Vectors, or rows, that a thread takes at a time.
+// Vectors or rows that a thread takes at a time.
 constexpr std::size_t kShare = 8;
-// Squares of squares neither overflow nor vanish within these.
+// Limits of the energy: inside them, its square neither overflows nor vanishes.
 constexpr double kLeastEnergy = 1e-140;
 constexpr double kMostEnergy = 1e140;
-// What is missing is rounding: the projection holds the whole matrix.
+// If the projection misses at most this part of the energy, it holds the whole matrix, up to
+// rounding.
 constexpr double kWhole = 1e-14;
-// Singular values below this part of the largest are rounding.
+// Singular values below this part of the largest one are rounding errors.
 constexpr double kLeastValue = 1e-12;
 
 // Calls each(begin, end) for parts of [0, count), on several threads.
@@ -51,7 +52,7 @@ class Blocks {
                                       std::min(kMaxRowsAtOnce, matrix.rows()))),
         rows_(most_ * matrix.columns()) {}
 
-  // Calls each(first, count) with rows() those of the block.
+  // Calls each(first, count) for each block, whose rows rows() returns.
   template <typename Each>
   void run(const Each& each) {
     for (std::size_t first = 0; first < matrix_.rows(); first += most_) {
@@ -192,7 +193,7 @@ double residual_energy(MatrixRows& matrix, const Vectors& left, const Vectors& r
                        unsigned threads) {
   const std::size_t columns = matrix.columns();
   Blocks blocks(matrix);
-  std::vector<double> factors;  // of the block: a row for each of its rows, with the other sign
+  std::vector<double> factors;  // for each row of the block, its elements of `left`, negated
   std::vector<double> sums;
   double energy = 0;
   blocks.run([&](std::size_t first, std::size_t count) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The low-rank product nearest to a matrix that is too large to be held: a truncated singular value
-// decomposition by random projection (Halko, Martinsson and Tropp, 2011), the same in every bit on
-// every machine.
+// Finds the low-rank product nearest to a matrix that is too large for memory: a truncated singular
+// value decomposition by random projection (Halko, Martinsson and Tropp, 2011), bit for bit the
+// same on every machine.
 #pragma once
 
 #include <cstddef>
@@ -23,38 +23,40 @@ class MatrixRows {
   virtual ~MatrixRows() = default;
   virtual std::size_t rows() const = 0;
   virtual std::size_t columns() const = 0;
-  // Reads the rows from `first` on that `out` has room for.  Throws: what reading throws.
+  // Fills `out` with the rows from `first` on.  Throws: the errors of reading.
   virtual void read(std::size_t first, std::span<double> out) = 0;
 };
 
 struct FactorOptions {
   std::size_t rank = 1;
-  // How often the matrix is multiplied with itself before it is projected: each time its larger
-  // singular values stand out more.
+  // How often M^T M is applied before the projection: each time, large singular values stand out
+  // more.
   int passes = 4;
   unsigned threads = 1;
 };
 
 struct LowRankFactors {
-  // `rank` vectors each, orthogonal and of equal length within a pair; those beyond the rank of the
-  // matrix are zero.
-  Vectors left;   // as long as a column
-  Vectors right;  // as long as a row
-  double energy;  // the sum of the squares of the matrix's elements
-  double kept;    // that of the product of the factors
+  // `rank` vectors each, orthogonal among themselves; left_k and right_k have the same norm.
+  // Vectors beyond the rank of the matrix are zero.
+  Vectors left;   // each has an element for each row of the matrix
+  Vectors right;  // each has an element for each column of the matrix
+  double energy;  // sum of the squares of the matrix's elements
+  double kept;    // sum of the squares of the product's elements
 };
 
 // Note [random projection]
-// The matrix M is multiplied with vectors of random numbers, rank + rank / 2 + 8 of them or as many
-// as its smaller side has; the results are made orthonormal and multiplied with M^T M again,
-// `passes` times in all.  What M makes of the last ones is diagonalized, and the `rank` largest are
-// kept. The numbers are SplitMix64's from state 0: the upper 54 bits, with a sign, times 2^-53.
+// M^T M is applied `passes` times to rank + rank / 2 + 8 vectors of random numbers, or to as many
+// as the smaller side of the matrix M has elements; after each time the results are made
+// orthonormal.  Then M is applied to the last ones, the images are diagonalized, and the `rank`
+// largest are kept.  The random numbers are SplitMix64's from state 0: the upper 54 bits, with a
+// sign, times 2^-53.
 
-// Returns factors with M near the sum of left_k * right_k^T; nothing if every element of M is zero.
-// Reads M passes + 1 times, or less where its rank is small.  Memory: the vectors of the note
-// three times, and two blocks of rows.
+// Returns factors whose sum of left_k * right_k^T is near M; nothing if every element of M is zero.
+// Reads M passes + 1 times, or fewer if its rank is small.  Memory: the vectors of the note three
+// times, and two blocks of rows.
 // Requires: rank is at most the smaller side, M is finite.
-// Throws: kUnsupported for elements whose squares overflow or vanish, what M throws, kInterrupted.
+// Throws: kUnsupported for elements whose squares overflow or vanish, the errors of M,
+// kInterrupted.
 std::optional<LowRankFactors> low_rank_factors(MatrixRows& matrix, const FactorOptions& options);
 
 // Returns the sum of the squares of M - left^T right.

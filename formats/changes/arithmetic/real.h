@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The types that are computed in: float and double.
+// The types of computations: float and double.
 #pragma once
 
 #include <limits>
@@ -12,8 +12,8 @@ namespace fsdp::formats {
 template <typename Real>
 constexpr DType kTypeOf = sizeof(Real) == sizeof(float) ? DType::kFloat32 : DType::kFloat64;
 
-// Returns the number, or the one quiet NaN without a sign: which NaN an operation makes depends on
-// the processor.
+// Returns the number, or for any NaN the quiet one without a sign: which NaN an operation makes
+// depends on the processor.
 template <typename Real>
 FSDP_INTO_CALLER Real settled(Real number) {
   return number != number ? std::numeric_limits<Real>::quiet_NaN() : number;

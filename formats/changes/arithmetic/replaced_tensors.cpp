@@ -13,7 +13,7 @@
 namespace fsdp::formats {
 namespace {
 
-// Returns the mapping with `leaf` at the steps of `path` from `depth` on.
+// Returns the mapping with `leaf` added at the steps of `path` from `depth` on.
 Value with_member(const Value& mapping, const KeyPath& path, std::size_t depth, const Value& leaf) {
   if (depth == path.size()) return leaf;
   const std::string& step = std::get<std::string>(path[depth]);
@@ -97,7 +97,7 @@ ReplacedTensors::Result ReplacedTensors::finish(const Value& content, std::strin
     if (fresh) at->second = tensor_reference(*result.checkpoint, position);
     return at->second;
   };
-  std::map<std::size_t, std::size_t> kept;  // position that is replaced -> that of its old elements
+  std::map<std::size_t, std::size_t> kept;  // replaced position -> position of its old elements
   result.content = with_leaves(content, [&](const Leaf& leaf) -> std::optional<Value> {
     const auto found = replaced_.find(leaf.key);
     if (found != replaced_.end()) return reference(found->second);

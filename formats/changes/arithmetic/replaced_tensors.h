@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Puts computed tensors in the places of some of a checkpoint's own.
+// Replaces tensors of a checkpoint by computed ones.
 #pragma once
 
 #include <cstddef>
@@ -16,21 +16,21 @@
 
 namespace fsdp::formats {
 
-// Tensors that are tied to a replaced one keep their elements unless tie() is called: only the
-// named leaf changes.
+// Only the named leaves change: a tensor that is tied to a replaced one keeps its elements unless
+// tie() is called.
 class ReplacedTensors {
  public:
   explicit ReplacedTensors(std::shared_ptr<const Checkpoint> source);
 
   // Replaces the tensor of a leaf of the content.  Requires: the leaf is a tensor (tensor_number).
-  // Returns the position of the new one, for tie().
+  // Returns the position of the new tensor, for tie().
   // Throws: kMismatch if another leaf of the same name was replaced.
   std::size_t replace(const Leaf& leaf, ComputedTensor tensor);
-  // Makes the leaf one with another that was replaced.
+  // Ties the leaf to the replaced tensor at `position`.
   void tie(const Leaf& leaf, std::size_t position) { replaced_[leaf.key] = position; }
-  // Adds a tensor under a key that the content lacks.  It stands in the container of `beside` that
-  // both keys have in common; the rest of the key is one step where names of `beside` have dots
-  // inside, else one for each component.
+  // Adds a tensor under a key that the content lacks, in the deepest container of `beside` whose
+  // key begins `key`.  The rest of the key is one step if the names of `beside` there have dots
+  // inside, else one step for each component.
   void add(const Leaf& beside, const std::string& key, ComputedTensor tensor);
   bool empty() const { return computed_.empty(); }
   std::size_t size() const { return computed_.size(); }

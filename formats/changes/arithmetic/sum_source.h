@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The weighted sum of several tensors of one shape, as bytes that are computed while they are read.
+// The weighted sum of several tensors of one shape, as bytes computed while they are read.
 #pragma once
 
 #include <cstddef>
@@ -32,15 +32,14 @@ struct SumBuffers {
 
 class SumSource : public ByteSource {
  public:
-  // `buffers`: as many as threads read at the same time are taken and given back; they are for
-  // sources of this accumulator.
+  // `buffers`: each reading thread takes one and gives it back; they are for this accumulator.
   // Requires: one input for each weight, of floating types and `numel` elements each.
-  // Lifetime: `rule` and `buffers` outlive it.
+  // Lifetime: `rule` and `buffers` outlive the source.
   SumSource(const SumRule& rule, Spares<SumBuffers>& buffers,
             std::vector<std::unique_ptr<InputReader>> inputs, DType to, std::uint64_t numel);
 
   std::uint64_t size() const override { return numel_ * item_; }
-  // Requires: whole elements.  Throws: what InputReader::read throws.
+  // Requires: whole elements.  Throws: the errors of InputReader::read.
   void read_at(std::uint64_t offset, std::span<std::byte> out) const override;
 
  private:

@@ -16,12 +16,12 @@ constexpr std::size_t kSums = 16;
 // A tile of b stays in a core's first-level cache while all rows of a meet it.
 constexpr std::size_t kTileInner = 64;
 constexpr std::size_t kTileColumns = 64;
-// What is left of a vector after all before it were taken away is rounding if it is shorter.
+// A vector depends on those before it if at most this part of its length is left without them.
 constexpr double kDependent = 1e-13;
-// Vectors count as orthogonal if the cosine of their angle is smaller: the rounding of dot products
-// of long vectors is less.
+// Vectors count as orthogonal if the cosine of their angle is at most this, which is more than the
+// rounding of dot products of long vectors.
 constexpr double kOrthogonal = 1e-13;
-// Some ten are enough; the method converges for every input.
+// About ten sweeps are enough; the method converges for every input.
 constexpr int kMaxSweeps = 60;
 
 FSDP_WIDE_VECTORS double sum_of_products(const double* a, const double* b, std::size_t count) {
@@ -78,7 +78,7 @@ FSDP_WIDE_VECTORS void turn(double* p, double* q, double cosine, double sine, st
   }
 }
 
-// Turns two vectors until they are orthogonal.  Returns whether they were not.
+// Rotates two vectors until they are orthogonal.  Returns false if they already were.
 bool turn_pair(Vectors& left, Vectors& right, std::size_t p, std::size_t q) {
   const double across = dot(left.at(p), left.at(q), left.length);
   const double first = dot(left.at(p), left.at(p), left.length);

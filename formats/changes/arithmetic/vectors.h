@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Some vectors of float64, and the algebra of low-rank factors: small, and the same in every bit on
-// every machine.
+// Vectors of float64 and the algebra of low-rank factors, bit for bit the same on every machine.
 #pragma once
 
 #include <cstddef>
@@ -21,10 +20,10 @@ struct Vectors {
 };
 
 // Note [order of a product]
-// Every step rounds to nearest, ties to even; none is fused with another.  In `dot`, element i goes
-// to sum i mod 16, in ascending order; then sum l takes sum l + 8, and so on with 4, 2 and 1.  In
-// `add_product`, each element takes its products in ascending order.  So threads, blocks and the
-// width of a processor's vectors do not matter.
+// Every step rounds to nearest, ties to even; none is fused with another.  In `dot`, the product of
+// elements i is added to sum i mod 16, in ascending order; then sum l + 8 is added to sum l, and so
+// on with 4, 2 and 1.  In `add_product`, products are added to each element in ascending order.  So
+// results do not depend on threads, blocks or the width of a processor's vectors.
 
 double dot(const double* a, const double* b, std::size_t count);
 
@@ -39,12 +38,12 @@ void add_product(Rows<double> c, Rows<const double> a, Rows<const double> b, std
                  std::size_t inner, std::size_t columns);
 
 // Makes each vector orthogonal to those before it, and of length 1 (Gram and Schmidt, modified,
-// twice).  One that depends on those before it becomes zero.
+// twice).  A vector that depends on those before it becomes zero.
 void orthonormalize(Vectors& vectors);
 
-// Turns pairs of `left`, and the same pairs of `right` alike, until those of `left` are orthogonal
-// (one-sided Jacobi), and sorts both, the longest of `left` first.  The sum of the products left_k
-// * right_k^T stays what it was, up to rounding.  Requires: as many of both.
+// Rotates pairs of vectors of `left`, and the same pairs of `right`, until those of `left` are
+// orthogonal (one-sided Jacobi).  Then sorts both by the length in `left`, longest first.  The sum
+// of left_k * right_k^T stays the same, up to rounding.  Requires: as many vectors in both.
 void diagonalize(Vectors& left, Vectors& right);
 
 }  // namespace fsdp::formats

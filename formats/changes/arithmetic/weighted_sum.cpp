@@ -19,7 +19,7 @@ namespace {
 // Elements added up at a time: whole blocks of `cast`, which stay in a core's first-level cache.
 constexpr std::size_t kStep = 2048;
 
-// Elements of a span may lie anywhere.
+// Loads an element that need not be aligned.
 template <typename Type>
 FSDP_INTO_CALLER Type load(const std::byte* elements, std::size_t i) {
   Type element;
@@ -31,7 +31,7 @@ FSDP_INTO_CALLER float load_bfloat16(const std::byte* elements, std::size_t i) {
   return std::bit_cast<float>(std::uint32_t{load<std::uint16_t>(elements, i)} << 16U);
 }
 
-// `at`: the number at a position of the input, exactly.
+// `at`: returns the number at a position of the input, exactly.
 template <typename Real, typename At>
 FSDP_INTO_CALLER void add_step(const At& at, Real weight, bool first, Real* sum) {
   if (first) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums of tensors times weights, the same in every bit on every machine.
+// Weighted sums of tensors, bit for bit the same on every machine.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace fsdp::formats {
 
-// The type that sums are kept in.
+// The type in which sums are kept.
 enum class Accumulator { kFloat32, kFloat64 };
 
 // Note [order of a sum]
@@ -22,9 +22,9 @@ enum class Accumulator { kFloat32, kFloat64 };
 //   3. p = w_i * x_i is rounded;
 //   4. sum = p for the first input, else sum = sum + p, rounded.
 // No multiplication is fused with an addition.  At the end sum = sum / d, rounded, if there is a
-// divisor; a NaN becomes the one quiet NaN without a sign; and the sum is cast as `cast` does.
-// Numbers too small for normal ones are kept.  So blocks, threads, processors and compilers do not
-// matter.
+// divisor d; any NaN becomes the quiet one without a sign; and the sum is cast as `cast` does.
+// Subnormal numbers are kept.  So results do not depend on blocks, threads, processors or
+// compilers.
 
 // The sums of one block of elements.
 class WeightedSum {
@@ -37,14 +37,14 @@ class WeightedSum {
   // Adds the next input.  Requires: `elements` are `count` elements of `dtype`, which is_floating.
   void add(DType dtype, std::span<const std::byte> elements, double weight);
   // Writes the sums.  Requires: add was called; is_floating(to); `out` holds `count` elements of
-  // it.
+  // `to`.
   void finish(std::optional<double> divisor, DType to, std::span<std::byte> out);
 
  private:
   Accumulator accumulator_;
   std::size_t count_ = 0;
   bool first_ = true;
-  std::vector<float> floats_;  // in whole steps of the loops; one of the two is in use
+  std::vector<float> floats_;  // sized in whole loop steps; only one of the two is in use
   std::vector<double> doubles_;
 };
 

@@ -13,7 +13,8 @@
 namespace fsdp::formats::arrays {
 namespace {
 
-// The index of the operand that element `at` of the array, inside the part, comes from.
+// Returns the index of the operand that element `at` of the array comes from.  Requires: `at` lies
+// inside the part.
 std::vector<std::int64_t> base_at(const Part& part, std::span<const std::int64_t> at) {
   std::vector<std::int64_t> base = part.view.base;
   for (std::size_t d = 0; d < at.size(); ++d) {
@@ -23,7 +24,7 @@ std::vector<std::int64_t> base_at(const Part& part, std::span<const std::int64_t
   return base;
 }
 
-// `part` narrowed to `box`, which lies inside it.
+// Returns `part` narrowed to `box`, which lies inside it.
 Part narrowed(const Part& part, Box box) {
   Part out;
   out.view = part.view;
@@ -33,7 +34,8 @@ Part narrowed(const Part& part, Box box) {
   return out;
 }
 
-// The range of the operand's dimension `e` that the part's elements come from: first and last.
+// Returns the first and last index of the operand's dimension `e` that elements of the part come
+// from.
 std::pair<std::int64_t, std::int64_t> reach(const Box& box, const View& view, std::size_t e) {
   std::int64_t last = view.base[e];
   for (std::size_t d = 0; d < box.size.size(); ++d) {
@@ -71,7 +73,7 @@ class ChunkCut {
     }
     const std::int64_t step = part.view.step[widest];
     const std::int64_t index = (border - part.view.base[e] + step - 1) / step;
-    // The steps below the widest may cross the border from the index before.
+    // Both halves need elements: dimensions with smaller steps may cross the border before `index`.
     const std::int64_t at = std::clamp<std::int64_t>(index, 1, part.box.size[widest] - 1);
     Box low = part.box;
     Box high = part.box;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensors as a map sees them: a shape, and for each part of it where its elements come from.  Moves
-// (split, transpose, reshape, ...) change the parts, never data.
+// Tensors as a map sees them: a shape, and for each part of it the place its elements come from.
+// Moves (split, transpose, reshape, ...) change the parts, never data.
 #pragma once
 
 #include <cstddef>
@@ -29,11 +29,11 @@ class Operand {
   virtual DType dtype() const = 0;
   // Its file and key, for messages.
   virtual std::string name() const { return "a computed tensor"; }
-  // The chunks that tile it, and their boxes.  A box of rank 0 is the whole of a constant.
+  // The chunks that tile the operand, and their boxes.  A box of rank 0 is a whole constant.
   virtual std::size_t chunk_count() const = 0;
   virtual Box chunk_box(std::size_t chunk) const = 0;
-  // `context`: for what is computed; the data keep it alive.  Throws: what Checkpoint::chunk
-  // throws.
+  // `context`: for computed operands; the returned data keep it alive.  Throws: the errors of
+  // Checkpoint::chunk.
   virtual ChunkData open(std::size_t chunk, const std::shared_ptr<ReadContext>& context) const = 0;
   // Hint: open() follows.  Returns whether more hints are worth giving.
   virtual bool expect(std::size_t /*chunk*/) const { return false; }
@@ -63,35 +63,35 @@ struct Array {
   std::vector<Part> parts;
 };
 
-// Throws: kOverflow for a tensor whose bytes, or elements along the way, exceed 63 bits.
+// Throws: kOverflow if the bytes of a tensor, or the product of some of its sizes, exceed 63 bits.
 void check_bytes(std::span<const std::int64_t> shape, DType dtype);
 
-// The whole of an operand of that shape.
+// Returns a whole operand of that shape as an array.
 Array whole_array(std::shared_ptr<const Operand> operand, std::vector<std::int64_t> shape);
 
-// "step-400: 'a.weight': element [3, 5]": where an element comes from.  `element`: its position in
-// row-major order.  Requires: it lies inside.
+// Returns where an element comes from: "step-400: 'a.weight': element [3, 5]".  `element`: its
+// position in row-major order.  Requires: the element lies inside the array.
 std::string element_text(const Array& array, std::uint64_t element);
 
-// Elements [begin, begin + size) along a dimension.  Requires: they lie inside.
+// Returns elements [begin, begin + size) along a dimension.  Requires: they lie inside the array.
 Array sliced(const Array& array, std::size_t dim, std::int64_t begin, std::int64_t size);
 
-// One after the other along a dimension.  Requires: equal shapes but for that dimension, and equal
-// dtypes; at least one.
+// Returns the arrays one after the other along a dimension.  Requires: shapes that are equal but
+// for that dimension, equal dtypes, and at least one array.
 Array concatenated(std::span<const Array> arrays, std::size_t dim);
 
-// With a new dimension of one element before dimension `dim`.
+// Returns the array with a new dimension of one element before dimension `dim`.
 Array with_dimension(const Array& array, std::size_t dim);
-// Without dimension `dim`.  Requires: it has one element.
+// Returns the array without dimension `dim`.  Requires: the dimension has one element.
 Array without_dimension(const Array& array, std::size_t dim);
 
-// Dimension d of the result is dimension order[d] of `array`.  Requires: a permutation.
+// Returns the array with dimension order[d] as its dimension d.  Requires: a permutation.
 Array permuted(const Array& array, std::span<const std::size_t> order);
 
-// The same elements in row-major order in another shape.  Dimensions that join, of elements that
-// lie apart, cut the array into more parts; if those would be more than `max_parts`, they become
-// one part whose elements are gathered as they are read (see computed.h).
-// Requires: as many elements.
+// Returns the same elements, in row-major order, in another shape.  Joining dimensions whose
+// elements lie apart cuts the array into more parts.  If there would be more than `max_parts`, the
+// result is one part whose elements are gathered as they are read (see computed.h).
+// Requires: an equal number of elements.
 inline constexpr std::size_t kMaxParts = 512;
 Array reshaped(const Array& array, std::span<const std::int64_t> shape,
                std::size_t max_parts = kMaxParts);
@@ -107,7 +107,7 @@ struct PlacedPart {
 // Cuts the parts along the chunks of their operands.
 std::vector<PlacedPart> placed_parts(const Array& array);
 
-// Returns where the elements of such a box lie.  Throws: what Operand::open throws.
+// Returns where the elements of a placed part lie.  Throws: the errors of Operand::open.
 ChunkData chunk_data(const PlacedPart& part, const std::shared_ptr<ReadContext>& context);
 
 }  // namespace fsdp::formats::arrays

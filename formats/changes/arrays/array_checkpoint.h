@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A checkpoint whose tensors are arrays over those of another: what a map makes, as the writers of
-// all formats read it.
+// A checkpoint whose tensors are arrays over the tensors of another checkpoint: the result of a
+// map, readable by the writers of all formats.
 #pragma once
 
 #include <cstddef>
@@ -15,26 +15,26 @@
 
 namespace fsdp::formats::arrays {
 
-// Lifetime: the source outlives it.
+// Lifetime: the source outlives this checkpoint.
 class ArrayCheckpoint : public Checkpoint {
  public:
   // Holds nothing yet.
   explicit ArrayCheckpoint(const Checkpoint& source);
 
-  // A tensor of the source.
+  // Returns a tensor of the source as an array.
   Array source_array(std::size_t tensor);
-  // Keeps the source alive, where nothing else does.
+  // Takes ownership of the source.
   void own(std::unique_ptr<const Checkpoint> source) { owned_ = std::move(source); }
-  // Returns the number of a new tensor.  `path`: its place, for messages.
+  // Adds a tensor and returns its number.  `path`: its place, for messages.
   std::size_t add(KeyPath path, const Array& array);
 
   ChunkData chunk(const TensorEntry& tensor, std::size_t chunk) const override;
   bool expect_chunk(const TensorEntry& tensor, std::size_t chunk, ElementRange part) const override;
   Value value(const ValueEntry& value) const override;
   ChunkData storage(const StorageRef& storage) const override;
-  // Requires: not called; a map's result is checked once it is written.
+  // Must not be called: a map's result is verified after it is written.
   VerifyReport verify(const VerifyOptions& options) const override;
-  // Compares the checksums of storages that computed tensors read, too.  Throws: kZipCrc, kChanged.
+  // Also compares the checksums of storages that computed tensors read.  Throws: kZipCrc, kChanged.
   void check_unchanged() const override;
 
  private:
@@ -42,7 +42,7 @@ class ArrayCheckpoint : public Checkpoint {
   const Checkpoint& source_;
   std::shared_ptr<ReadContext> context_ = std::make_shared<ReadContext>();
   std::vector<std::shared_ptr<const Operand>> operands_;  // by tensor of the source
-  std::vector<PlacedPart> parts_;  // of all tensors; a chunk's location tells its position
+  std::vector<PlacedPart> parts_;  // of all tensors; a chunk's location holds an index into it
 };
 
 }  // namespace fsdp::formats::arrays

@@ -7,8 +7,8 @@
 
 namespace fsdp::formats::arrays {
 
-// The elements in row-major order as matrices, cut into blocks from their first row and column;
-// the last blocks of a matrix may be smaller.  Blocks are counted in row-major order.
+// Elements in row-major order as matrices that are cut into blocks from their first row and column.
+// The last blocks of a matrix may be smaller.  Blocks are counted in row-major order.
 struct BlockGrid {
   std::uint64_t matrices = 1;
   std::uint64_t rows = 1;
@@ -38,7 +38,7 @@ struct GridRun {
   std::uint64_t columns = 0;
 
   std::uint64_t numel() const { return rows * columns; }
-  // The blocks from that of its first element to that of its last one: no more than elements.
+  // The blocks from that of the first element to that of the last one: at most as many as elements.
   std::uint64_t first_block(const BlockGrid& grid) const {
     return grid.block_of(matrix, row, column);
   }
@@ -47,8 +47,8 @@ struct GridRun {
   }
 };
 
-// Calls `each` for runs of at most `most` elements that make up elements [first, first + count).
-// Requires: they lie inside.
+// Calls `each` for runs of at most `most` elements that together are elements [first, first +
+// count).  Requires: they lie inside the grid.
 void for_each_run(const BlockGrid& grid, std::uint64_t first, std::uint64_t count,
                   std::uint64_t most, const std::function<void(const GridRun&)>& each);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operands whose elements are put together or computed while they are read, block by block.
+// Operands whose elements are gathered or computed while they are read, block by block.
 #pragma once
 
 #include <cstddef>
@@ -18,11 +18,11 @@ namespace fsdp::formats::arrays {
 // Reads ranges of an array's elements in row-major order.  Thread-safe.
 class ArrayReader {
  public:
-  // Opens the chunks that the array's elements lie in.  Throws: what Checkpoint::chunk throws.
+  // Opens the chunks that hold the array's elements.  Throws: the errors of Checkpoint::chunk.
   ArrayReader(const Array& array, const std::shared_ptr<ReadContext>& context);
-  // Elements [first, first + out.size() / item).  Throws: what reading throws.
+  // Reads elements [first, first + out.size() / item).  Throws: the errors of reading.
   void read(std::uint64_t first, std::span<std::byte> out) const;
-  // Returns whether all that it reads carries checksums, which the context compares.
+  // Returns whether all that the reader reads carries checksums, which the context compares.
   bool checked() const { return checked_; }
 
  private:
@@ -35,7 +35,7 @@ class ArrayReader {
 // Elements that are computed in row-major order.
 class ComputedSource : public ByteSource {
  public:
-  // Returns whether all that it reads carries checksums, which the context compares.
+  // Returns whether all that the source reads carries checksums, which the context compares.
   virtual bool checked() const = 0;
 };
 
@@ -60,7 +60,7 @@ class DenseOperand : public Operand {
   std::vector<std::int64_t> shape_;
 };
 
-// The elements of an array in row-major order, in any shape of as many elements.
+// The elements of an array in row-major order, in a shape with as many elements.
 class Gathered : public DenseOperand {
  public:
   Gathered(Array array, std::vector<std::int64_t> shape)

@@ -82,7 +82,7 @@ class DequantizedSource : public ComputedSource {
   }
 
  private:
-  // Elements from `first` on, two of a byte.
+  // Reads the elements from `first` on; a byte holds two.
   void read_packed(std::uint64_t first, std::span<std::byte> numbers,
                    std::span<std::byte> raw) const {
     const std::uint64_t count = numbers.size() / sizeof(float);

@@ -10,17 +10,18 @@
 
 namespace fsdp::formats::arrays {
 
-// Each element is its number times its block's scale, computed in float32 and rounded to nearest,
-// ties to even, when it is cast: as PyTorch does.
-// Requires: the arrays hold what the grid says; both are of floating dtypes; `shape` has the grid's
-// elements.
+// Returns the array of each number times its block's scale, computed in float32 and rounded to
+// nearest, ties to even, when it is cast: as PyTorch does.
+// Requires: the arrays have as many elements as the grid says; both are of floating dtypes; `shape`
+// has the grid's elements.
 Array dequantized_array(const Array& numbers, const Array& scales, const BlockGrid& grid,
                         const std::vector<std::int64_t>& shape, DType to);
 
-// The same of MXFP4 (OCP Microscaling Formats 1.0, E2M1 and E8M0): a byte holds two numbers, the
-// first in its low half; a byte of `scales` is the exponent of a power of two, plus 127.
-// Requires: both are of uint8, and hold what the grid says.
-// Throws while it is read: kUnsupported naming a scale of 255, which is NaN.
+// Does the same for MXFP4 (OCP Microscaling Formats 1.0, E2M1 and E8M0): a byte of `numbers` holds
+// two numbers, the first in its low half; a byte of `scales` is the exponent of a power of two,
+// plus 127.
+// Requires: both are of uint8 and have as many elements as the grid says.
+// Throws while the result is read: kUnsupported naming a scale of 255, which is NaN.
 Array dequantized_mxfp4(const Array& numbers, const Array& scales, const BlockGrid& grid,
                         const std::vector<std::int64_t>& shape, DType to);
 

@@ -24,7 +24,7 @@ void apply(const ElementStep& step, std::span<std::byte> elements) {
   }
 }
 
-// Storage elements with a step applied, in the order in which they lie.
+// Elements of a storage with a step applied, in the order of the storage.
 class StepSource : public ByteSource {
  public:
   StepSource(ChunkData data, const ElementStep& step, DType to,
@@ -126,7 +126,7 @@ class Bytes : public ByteSource {
   std::vector<std::byte> bytes_;
 };
 
-// One element.
+// One element that stands for all elements of an array.
 class Constant : public Operand {
  public:
   Constant(DType dtype, double value) : dtype_(dtype), element_(item_bytes(dtype)) {

@@ -13,7 +13,7 @@ namespace fsdp::formats::arrays {
 
 enum class Arithmetic { kCast, kAdd, kScale };
 
-// What happens to each element.  float64 is computed in float64, every other dtype in float32 with
+// An operation on each element. float64 is computed in float64, every other dtype in float32 with
 // one rounding to nearest, ties to even, at the end: as PyTorch does with a tensor and a number.
 struct ElementStep {
   Arithmetic kind = Arithmetic::kCast;
@@ -21,11 +21,11 @@ struct ElementStep {
   double number = 0;           // kAdd, kScale
 };
 
-// The array with that step applied to all elements; moves before it stay moves.
-// Requires: the array's dtype is a floating one.
+// Returns the array with the step applied to all elements; moves before it stay moves.
+// Requires: the array's dtype is floating.
 Array with_step(const Array& array, const ElementStep& step);
 
-// An array of one value.  Requires: 0, or a floating dtype.
+// Returns an array of one value.  Requires: the value is 0, or the dtype is floating.
 Array constant_array(DType dtype, std::vector<std::int64_t> shape, double value);
 
 }  // namespace fsdp::formats::arrays

@@ -14,7 +14,7 @@
 namespace fsdp::formats::arrays {
 namespace {
 
-// An array for the engine of low-rank updates.
+// Reads an array for low_rank_source().
 class ArrayElements : public ElementReader {
  public:
   ArrayElements(const Array& array, const std::shared_ptr<ReadContext>& context)

@@ -21,14 +21,14 @@ namespace {
 
 constexpr float kLargest = 448;                      // of float8_e4m3fn
 constexpr std::uint32_t kInfinityBits = 0x7F800000;  // of float32, without a sign
-// Blocks whose factors are computed together: all that lie side by side in most matrices.
+// Neighbouring blocks whose factors are computed together: a whole row of blocks in most matrices.
 constexpr std::uint64_t kFactors = 1024;
-// Of such groups, as many as threads may work on.
+// Groups of such blocks that are kept: as many as threads may work on.
 constexpr std::size_t kGroups = 16;
 // Loops of this fixed length become vector instructions.
 constexpr std::size_t kVector = 16;
 
-// The largest of the magnitudes, as bits, which are ordered as the numbers are.
+// Returns the largest magnitude, as bits.  The bits of magnitudes have the order of the numbers.
 FSDP_WIDE_VECTORS std::uint32_t largest(const std::uint32_t* bits, std::size_t count) {
   std::uint32_t most[kVector] = {};
   std::size_t i = 0;
@@ -66,7 +66,7 @@ float factor_of(std::uint32_t most_bits) {
 // The elements of an array as float32, and the factors of its blocks.  Thread-safe.
 class BlockFactors {
  public:
-  // Of blocks side by side, from `first` on.
+  // Factors of neighbouring blocks, from block `first` on.
   struct Group {
     std::uint64_t first = 0;
     std::vector<float> factors;
@@ -78,14 +78,14 @@ class BlockFactors {
   const BlockGrid& grid() const { return grid_; }
   bool checked() const { return reader_.checked(); }
 
-  // Elements from `first` on, as many as `out` has room for; `raw`: for what is read.
+  // Fills `out` with the elements from `first` on, as float32.  `raw`: scratch memory.
   void read(std::uint64_t first, std::span<std::byte> out, std::span<std::byte> raw) const {
     const auto codes = raw.first(out.size() / sizeof(float) * item_bytes(array_.dtype));
     reader_.read(first, codes);
     cast(array_.dtype, codes, DType::kFloat32, out);
   }
 
-  // Returns the group that a block is in.  Several threads may wait for the same one.
+  // Returns the group of a block.  Several threads may wait for the same group.
   std::shared_ptr<const Group> group_of(std::uint64_t block) const {
     const std::uint64_t in_row = block % grid_.scale_columns();
     const std::uint64_t first = block - in_row % kFactors;
@@ -138,7 +138,8 @@ class BlockFactors {
     return group;
   }
 
-  // Elements of blocks from `first_block` on.
+  // Updates `most`, the largest magnitudes of the blocks from `first_block` on, by elements from
+  // `first` on.
   void scan(std::uint64_t first, std::uint64_t count, std::uint64_t first_block,
             std::vector<std::uint32_t>& most) const {
     const Scratch floats(*context_);
@@ -234,7 +235,7 @@ class QuantizedScales : public ComputedSource {
   std::uint64_t count_;
 };
 
-// What an array is quantized to: numbers or scales.
+// The result of quantizing an array: its numbers or its scales.
 class QuantizedOperand : public DenseOperand {
  public:
   QuantizedOperand(DType dtype, std::vector<std::int64_t> shape, const Array& array,
@@ -263,7 +264,7 @@ Array operand_of(DType dtype, const std::vector<std::int64_t>& shape, const Arra
 
 QuantizedArrays quantized_arrays(const Array& array, const BlockGrid& grid,
                                  const std::vector<std::int64_t>& scale_shape) {
-  // A scale for all of nothing.
+  // An empty array has nothing to compute scales from: they are 1.
   Array scales = array.parts.empty() ? constant_array(DType::kFloat32, scale_shape, 1)
                                      : operand_of(DType::kFloat32, scale_shape, array, grid);
   return {operand_of(DType::kFloat8E4M3FN, array.shape, array, grid), std::move(scales)};

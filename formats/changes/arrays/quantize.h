@@ -20,12 +20,12 @@ struct QuantizedArrays {
 // largest magnitude of the block, f = (1 / most) * 448; the scale is 1 / f, and a number is its
 // element times f, cut to what float8_e4m3fn holds (448) and cast.  Where f would not be finite
 // (zeros, or nothing above 2^-128 * 448) it is 1.
-// Nothing is held but the factors of some blocks: elements are read once for the factors and once
-// for the numbers, and once more for the scales.
+// Only the factors of some blocks are kept: elements are read once for the factors and once for the
+// numbers, and once more for the scales.
 //
-// Requires: the array's dtype is a floating one; it holds what the grid says, and `scale_shape` as
-// many elements as the grid has blocks.
-// Throws while they are read: kUnsupported naming an element that is NaN or infinite.
+// Requires: the array's dtype is floating; it has as many elements as the grid says, and
+// `scale_shape` as many as the grid has blocks.
+// Throws while the arrays are read: kUnsupported naming an element that is NaN or infinite.
 QuantizedArrays quantized_arrays(const Array& array, const BlockGrid& grid,
                                  const std::vector<std::int64_t>& scale_shape);
 

@@ -14,7 +14,7 @@ namespace fsdp::formats::arrays {
 
 // Elements that are computed at a time.
 inline constexpr std::size_t kComputedNumel = 32768;
-// Of one buffer: enough for that many elements of the widest dtype.
+// Size of one buffer: enough for that many elements of the widest dtype.
 inline constexpr std::size_t kScratchBytes = kComputedNumel * 16;
 
 // Thread-safe.
@@ -22,7 +22,7 @@ class ReadContext {
  public:
   StorageChecks& checks() { return checks_; }
   // Compares the storages that computed tensors read with their checksums; storages read in part
-  // are read again.  Called once, after all reading.  Throws: kZipCrc, what reading throws.
+  // are read again.  Called once, after all reading.  Throws: kZipCrc, the errors of reading.
   void finish();
 
  private:
@@ -33,8 +33,8 @@ class ReadContext {
   std::vector<Buffer> free_;
 };
 
-// A buffer of kScratchBytes on loan from a context.  There are as many as were needed at once: some
-// for each thread, and for each computation inside another.
+// A buffer of kScratchBytes on loan from a context.  A context has as many as were needed at once:
+// some for each thread, and for each computation inside another.
 class Scratch {
  public:
   explicit Scratch(ReadContext& context);

@@ -9,7 +9,7 @@
 namespace fsdp::formats::arrays {
 namespace {
 
-// Tied parameters are moved alike; of more parts than this they are few, and are written twice.
+// Arrays of more parts are not compared: few of them are tied, and those are written twice.
 constexpr std::size_t kMaxPartsCompared = 64;
 
 template <typename Number>
@@ -18,7 +18,7 @@ void append(std::string& out, std::span<const Number> numbers) {
   out += '/';
 }
 
-// A text that is the same for arrays of the same elements; empty if they are not to be compared.
+// Returns a text that is equal for arrays of the same elements; empty if they must not be compared.
 std::string fingerprint(const Array& array) {
   if (array.parts.empty() || array.parts.size() > kMaxPartsCompared) return {};
   std::string out;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes the tensors of a mapped checkpoint as values of its content.
+// Makes tensors of a mapped checkpoint as values for its content.
 #pragma once
 
 #include <memory>
@@ -18,12 +18,12 @@ class References {
       : checkpoint_(std::make_unique<ArrayCheckpoint>(source)) {}
 
   Array source_array(std::size_t tensor) { return checkpoint_->source_array(tensor); }
-  // A tensor at that place.  Arrays of the same elements share one value: tied parameters stay
-  // tied.
+  // Returns a tensor at that place.  Arrays of the same elements share one value: tied parameters
+  // stay tied.
   Value shared(KeyPath path, const Array& array);
-  // A tensor of its own, whatever it is made of.
+  // Returns a tensor that shares its value with no other, even if the elements are the same.
   Value separate(KeyPath path, const Array& array);
-  // Called once, when all are made.
+  // Returns the checkpoint.  Called once, when all tensors are made.
   std::unique_ptr<ArrayCheckpoint> take() { return std::move(checkpoint_); }
 
  private:

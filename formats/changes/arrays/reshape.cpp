@@ -17,7 +17,7 @@ struct Group {
   std::size_t new_begin, new_end;
 };
 
-// The smallest groups, from the left.  Requires: no dimension is 0, and the products are equal.
+// Returns the smallest groups, from the left.  Requires: no dimension is 0, the products are equal.
 std::vector<Group> groups_of(std::span<const std::int64_t> from, std::span<const std::int64_t> to) {
   std::vector<Group> groups;
   std::size_t i = 0;
@@ -49,11 +49,11 @@ struct Run {
   std::int64_t count = 1;
   std::size_t dim = View::kNone;
   std::int64_t step = 0;
-  // Where the first one lies beyond the part's base.
+  // Offset of the first element from the part's base: dimension of the operand, distance.
   std::vector<std::pair<std::size_t, std::int64_t>> beyond;
 };
 
-// Some dimensions of the new shape, of one of the boxes that a part becomes.
+// One of the boxes that a part becomes, in some dimensions of the new shape.
 struct Piece {
   std::vector<std::int64_t> offset;
   std::vector<std::int64_t> size;
@@ -62,13 +62,13 @@ struct Piece {
   std::vector<std::pair<std::size_t, std::int64_t>> beyond;
 };
 
-// Joins a part's dimensions of a group to runs.
+// Joins the dimensions of a part that belong to a group to runs.
 class Joining {
  public:
   Joining(const Part& part, std::span<const std::int64_t> shape, const Group& group)
       : part_(part), shape_(shape), group_(group) {}
 
-  // Nothing if the runs are more than `most`.
+  // Returns nothing if there are more than `most` runs.
   std::optional<std::vector<Run>> runs(std::size_t most) {
     std::size_t d = group_.old_end;
     bool full = true;  // the run covers all of the dimensions so far
@@ -118,10 +118,10 @@ class Joining {
   std::span<const std::int64_t> shape_;
   const Group& group_;
   Run run_;
-  std::int64_t weight_ = 1;  // elements from one index to the next of the dimension at hand
+  std::int64_t weight_ = 1;  // elements from one index of the current dimension to the next
 };
 
-// Cuts a run into boxes of the new dimensions: some fixed, a range of the next, all of the rest.
+// Cuts a run into boxes: one index in the outer dimensions, a range in the next, all of the rest.
 void cut_run(const Run& run, std::span<const std::int64_t> sizes, std::vector<Piece>& out) {
   const std::size_t rank = sizes.size();
   for (std::int64_t done = 0; done < run.count;) {

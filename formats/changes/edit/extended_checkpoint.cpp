@@ -11,7 +11,7 @@
 namespace fsdp::formats {
 namespace {
 
-// Marks archive numbers of the other checkpoint's storages; a checkpoint numbers fewer.
+// Marks archive numbers of the other checkpoint's storages; no checkpoint uses this bit.
 constexpr std::uint64_t kOtherArchive = std::uint64_t{1} << 63U;
 
 std::string file_in_other(const Checkpoint& other, const std::string& name) {
@@ -71,7 +71,8 @@ Value ExtendedCheckpoint::value_of_other(const Value& value) const {
   return with_storages(value, [](StorageRef& storage) { storage.archive |= kOtherArchive; });
 }
 
-// Entries of both may have one key: that of `base` is being replaced.
+// Looks at the file, not at the key: both may have an entry of this key, while that of `base` is
+// being replaced.
 const TensorEntry* ExtendedCheckpoint::in_other(const TensorEntry& tensor) const {
   const bool own = tensor.chunks.size() == 0 || tensor.chunks.location(0).file < first_file_;
   return own ? nullptr : &other_->index().tensors[positions_.at(tensor.key)];

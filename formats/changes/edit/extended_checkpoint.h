@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A checkpoint with some tensors of another one behind its own.
+// A checkpoint with some tensors of another one after its own.
 #pragma once
 
 #include <cstddef>
@@ -14,21 +14,22 @@
 
 namespace fsdp::formats {
 
-// `base` has its own numbers, trees and objects, so content of it stays content of the whole.
-// Tensors of `other` follow in the index under the keys that they have there.  Files of `other`
-// have its path before their names.
+// Numbers, trees and objects of `base` stay, so its content is also content of the whole.  Tensors
+// of `other` follow in the index under their own keys.  Names of files of `other` begin with its
+// path.
 class ExtendedCheckpoint : public Checkpoint {
  public:
-  // Findings of `base` about the keys `gone` are left out; those of `other` count if they concern
-  // the `taken` keys, or no key.
+  // Leaves out findings of `base` about the keys `gone`; takes those of `other` that concern the
+  // `taken` keys, or no key.
   ExtendedCheckpoint(std::shared_ptr<const Checkpoint> base,
                      std::shared_ptr<const Checkpoint> other, const std::set<std::string>& gone,
                      const std::set<std::string>& taken);
 
-  // Adds tensor `number` of `other`, which is to lie at `path`; returns its number here.
-  // Throws: kKey if one of its key was added.
+  // Adds tensor `number` of `other` at `path`; returns its number in this checkpoint.
+  // Throws: kKey if a tensor of that key was added before.
   std::size_t add(std::size_t number, const KeyPath& path);
-  // Returns a value of `other`, not a placeholder, with storages that `storage` finds here.
+  // Returns a value of `other` with storages that `storage` of this checkpoint finds.  Requires:
+  // the value is not a placeholder.
   Value value_of_other(const Value& value) const;
 
   ChunkData chunk(const TensorEntry& tensor, std::size_t chunk) const override;
@@ -36,7 +37,7 @@ class ExtendedCheckpoint : public Checkpoint {
   Value value(const ValueEntry& value) const override { return base_->value(value); }
   ChunkData storage(const StorageRef& storage) const override;
   std::optional<Value> tensor_value(std::size_t tensor) const override;
-  // Requires: not called; the parts are verified by themselves.
+  // Must not be called: the parts are verified by themselves.
   VerifyReport verify(const VerifyOptions& options) const override {
     return base_->verify(options);
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Globs that each have to match something.
+// Globs that must each match something.
 #pragma once
 
 #include <string>
@@ -10,15 +10,15 @@
 
 namespace fsdp::formats {
 
-// Lifetime: the globs outlive it.
+// Lifetime: the globs outlive the object.
 class GlobUse {
  public:
   explicit GlobUse(const std::vector<Glob>& globs) : globs_(globs), used_(globs.size()) {}
 
-  // Returns whether any of them matches; notes all that do.
+  // Returns whether any glob matches; notes all that do.
   bool matches(const std::string& name);
-  // Throws: kNotFound "<path>: no <what> matches '<glob>'" naming the nearest name that was asked
-  // for, if one matched nothing.
+  // Throws: kNotFound "<path>: no <what> matches '<glob>'" if a glob matched nothing, naming the
+  // nearest name that was asked for.
   void check_all(std::string_view path, std::string_view what) const;
 
  private:

@@ -31,7 +31,7 @@ std::optional<bool> truth_in(std::string_view text) {
   return std::nullopt;
 }
 
-// Returns the place behind a quoted text that begins at `at`; nothing if it does not end.
+// Returns the position after a quoted text that begins at `at`; nothing if the quotes do not end.
 std::optional<std::size_t> behind_quotes(std::string_view text, std::size_t at) {
   const char quote = text[at];
   for (++at; at < text.size(); ++at) {
@@ -48,8 +48,8 @@ bool is_quote(char c) {
   return c == '\'' || c == '"';
 }
 
-// Returns a text of a sequence as Python writes it, or as it is if it has no quotes.  Of escapes it
-// knows those of the backslash and of quotes; nothing for others.
+// Returns the text of an item of a sequence, without the quotes that Python writes if it has any.
+// Knows the escapes of the backslash and of quotes; returns nothing for others.
 std::optional<std::string> unquoted(std::string_view text) {
   if (text.empty() || !is_quote(text.front())) return std::string(text);
   if (behind_quotes(text, 0) != text.size()) return std::nullopt;
@@ -61,8 +61,8 @@ std::optional<std::string> unquoted(std::string_view text) {
   return plain;
 }
 
-// The texts of items between brackets; nothing if brackets are missing, or quotes do not end.
-// Items without quotes have no commas.
+// Returns the texts of items between brackets; nothing if brackets are missing, or quotes do not
+// end.  Items without quotes have no commas.
 std::optional<std::vector<std::string_view>> items_in(std::string_view text, char open,
                                                       char close) {
   if (text.size() < 2 || text.front() != open || text.back() != close) return std::nullopt;

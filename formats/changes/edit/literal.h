@@ -9,7 +9,7 @@
 
 namespace fsdp::formats {
 
-// Returns the value of `like`'s type that `text` says, or nothing if it says none:
+// Reads `text` as a value of the type of `like`; returns nothing if it is not one:
 //   bool: True, False, true, false       int: a decimal number within 64 bits
 //   float: a number, whole ones too, inf, -inf, nan       str: the text itself
 //   None: None
@@ -18,10 +18,10 @@ namespace fsdp::formats {
 // Other types: nothing.
 std::optional<Value> value_like(const Value& like, std::string_view text);
 
-// Returns the value that `text` says by itself: None, True, False, an int, a float, else the text.
+// Reads `text` by itself: None, True, False, an int, a float, else the text.
 Value value_of_text(std::string_view text);
 
-// "None", "a bool", "an int", "a float", "a str", "a list", ...
+// Returns words for the type: "None", "a bool", "an int", "a float", "a str", "a list", ...
 std::string_view type_words(const Value& value);
 
 }  // namespace fsdp::formats

@@ -31,7 +31,7 @@ bool lists_parameters(const Value& key) {
   return name != nullptr && (*name == "params" || *name == "param_names");
 }
 
-// The options of a group, whatever its form, with the lists of its parameters.
+// Returns the options of a group of any form, with the lists of its parameters.
 std::vector<Value::Entry> entries_of(const Group& group) {
   const auto members = members_of(group.source);
   return group.source.is_none() ? group.options
@@ -45,7 +45,7 @@ void set_entries(Group& group, std::vector<Value::Entry> entries) {
     group.source = mapping_like(group.source, std::move(entries));
 }
 
-// Makes the list of names in the group's source that of its parameters.
+// Sets the list of names in the group's source to the names of its parameters.
 void set_names(Group& group) {
   std::vector<Value::Entry> entries = entries_of(group);
   std::erase_if(entries, [&](const Value::Entry& entry) {
@@ -141,14 +141,14 @@ class GroupEditor {
     out.optimizers.push_back(std::move(report_));
   }
 
-  // The names of parameters by their keys.
+  // Returns the names of parameters by their keys.
   std::map<std::string, std::string> named() const {
     if (optimizer_.form != OptimizerForm::kIds) return keys_;
     try {
       return names_of_ids(optimizer_,
                           model_order(checkpoint_, content_, "the model in the checkpoint"));
     } catch (const Error& error) {
-      // Its hint is about options that give names.
+      // Leaves out the hint, which is about options that give names.
       throw Error(error.code(), cat(error.what(), "; globs are about names"));
     }
   }
@@ -281,7 +281,7 @@ class GroupEditor {
     throw Error(ErrorCode::kMismatch, "the groups differ in " + differing);
   }
 
-  // A new group would have the same tensor as its own.
+  // Throws if an option is a tensor: the old and the new group would share it.
   void refuse_tensors(std::size_t g) const {
     for (const auto& [key, value] : entries_of(optimizer_.groups[g])) {
       if (!tensor_number(value) || key.as_string() == nullptr) continue;
@@ -291,7 +291,7 @@ class GroupEditor {
     }
   }
 
-  // A placeholder stands at one place only.
+  // Reads the values of the options: a placeholder may stand at one place only.
   Group with_values_read(Group group) const {
     std::vector<Value::Entry> entries = entries_of(group);
     for (auto& [key, value] : entries) value = resolved(checkpoint_, value);
@@ -343,7 +343,7 @@ class GroupEditor {
   GlobUse use_;
   OptimizerState optimizer_;
   EditedOptimizer report_;
-  std::map<std::string, std::string> keys_;           // of parameters, to themselves
+  std::map<std::string, std::string> keys_;           // keys of parameters, to themselves
   std::map<std::string, std::string> names_of_keys_;  // if they are needed
 };
 

@@ -23,10 +23,10 @@ namespace fsdp::formats {
 namespace {
 
 constexpr std::size_t kResizeKeyText = 200;
-// Storages of which parts are read last are compared through a buffer of this size.
+// Size of the buffer for comparing checksums of storages that were read only in part.
 constexpr std::size_t kResizeCheckBytes = std::size_t{1} << 20U;
 
-// All that is read while the output is written.
+// What is read while the output is written.
 struct TableInput {
   std::shared_ptr<const Checkpoint> source;
   StorageChecks checks{true};
@@ -126,7 +126,7 @@ class VocabularyResizer {
                     " of a table ", shape_text(table.shape), why));
   }
 
-  // `dimension`: the one that counts tokens; those in front of it have one element.
+  // `dimension`: the one that counts tokens; dimensions before it have one element.
   void change(const Leaf& leaf, std::size_t dimension, bool state) {
     const std::size_t number = *tensor_number(leaf.value);
     const TensorEntry& own = source_->index().tensors[number];
@@ -183,7 +183,7 @@ class VocabularyResizer {
   const VocabularyResize& resize_;
   std::shared_ptr<TableInput> input_;
   ReplacedTensors replaced_;
-  std::map<std::size_t, std::size_t> positions_;  // of tensors of the source -> for tie()
+  std::map<std::size_t, std::size_t> positions_;  // tensor of the source -> position for tie()
   VocabularyResized result_;
 };
 

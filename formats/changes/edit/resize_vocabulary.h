@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gives the embedding and the output layer of a model another number of tokens.
+// Changes the number of tokens of a model's embedding and output layer.
 #pragma once
 
 #include <cstdint>
@@ -40,11 +40,11 @@ struct VocabularyResized {
   std::vector<std::string> alike;      // see VocabularyTables
 };
 
-// The first rows of each table stay; new ones are filled, alike in tables that are tied or equal:
-// noise depends on the seed and the place in the table alone.  States of optimizers that have a
-// table's shape, or a number for each of its rows, get zeros.
-// Throws: what vocabulary_tables, mean_row and states_of throw, with the key; kUnsupported for a
-// state of another shape, and where the dtype of a table cannot hold the noise.
+// Keeps the first rows of each table and fills new ones.  Tables that are tied or equal get equal
+// rows: noise depends only on the seed and the place in the table.  Optimizer states that have a
+// table's shape, or a number for each of its rows, get rows of zeros.
+// Throws: the errors of vocabulary_tables, mean_row and states_of, with the key; kUnsupported for a
+// state of another shape, and if the dtype of a table cannot hold the noise.
 VocabularyResized resize_vocabulary(std::shared_ptr<const Checkpoint> source, const Value& content,
                                     const VocabularyResize& resize);
 

@@ -11,7 +11,7 @@
 namespace fsdp::formats {
 namespace {
 
-// Read through a buffer of this size, which is held only meanwhile.
+// Size of the scratch buffer for reading old rows, which exists only during a read.
 constexpr std::uint64_t kOldRowsBytes = std::uint64_t{1} << 20U;
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tensor with more or fewer rows than it has, as bytes that are made while they are read.
+// A tensor with another number of rows, as bytes that are made while they are read.
 #pragma once
 
 #include <cstdint>
@@ -13,21 +13,21 @@
 
 namespace fsdp::formats {
 
-// New rows: each is `row`; noise if there is none; zeros if there is neither.
+// New rows: noise if it is set, else copies of `row`, or zeros if that is empty.
 struct NewRows {
   std::vector<std::byte> row;
   std::optional<Noise> noise;
 };
 
-// The first `rows` rows of a table of `old_rows`; behind its last one follow new rows.
+// The first `rows` rows of a table of `old_rows` rows; new rows follow if the table has fewer.
 class ResizedTable : public ByteSource {
  public:
-  // `columns`: elements of a row, not 0.  Lifetime: what `table` reads outlives it.
+  // `columns`: elements of a row, not 0.  Lifetime: what `table` reads outlives this source.
   ResizedTable(std::unique_ptr<InputReader> table, std::uint64_t old_rows, std::uint64_t rows,
                std::uint64_t columns, NewRows fill);
 
   std::uint64_t size() const override { return bytes_; }
-  // Requires: whole elements.  Throws: what InputReader::read throws.
+  // Requires: whole elements.  Throws: the errors of InputReader::read.
   void read_at(std::uint64_t offset, std::span<std::byte> out) const override;
 
  private:

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// New rows of a table: the mean of the old ones, or noise, the same in every bit on every machine.
+// Makes new rows of a table: the mean of the old ones, or noise, bit for bit the same on every
+// machine.
 #pragma once
 
 #include <cstddef>
@@ -13,14 +14,14 @@
 namespace fsdp::formats {
 
 // Note [order of a mean]
-// For each column alone: each element is converted to float64, exactly; sum = 0; the rows are added
-// from the first to the last, every sum rounded to float64; the sum is divided by the number of
-// rows, rounded, and cast to the table's dtype as `cast` does.
+// For each column by itself: each element is converted to float64, exactly; sum = 0; the rows are
+// added from the first to the last, every sum rounded to float64; the sum is divided by the number
+// of rows, rounded, and cast to the table's dtype as `cast` does.
 //
 // Returns the row of means.  `columns`: elements of a row.
 // Requires: the table is of a floating type and has a row.
-// Throws: kUnsupported where a mean is not finite, naming the column; kLimitSize for rows of more
-// than 16 Mi elements; what reading throws; kInterrupted.
+// Throws: kUnsupported if a mean is not finite, naming the column; kLimitSize for rows of more than
+// 16 Mi elements; the errors of reading; kInterrupted.
 std::vector<std::byte> mean_row(const InputReader& table, std::uint64_t numel,
                                 std::uint64_t columns);
 
@@ -38,7 +39,7 @@ struct Noise {
   std::uint64_t seed = 0;
   double deviation = 0.02;
 };
-// The number of element `element` before it is cast.
+// Returns the number of element `element` before it is cast.
 double noise_at(const Noise& noise, std::uint64_t element);
 // Writes the elements from `first` on.  Requires: is_floating(dtype).
 void fill_noise(const Noise& noise, std::uint64_t first, DType dtype, std::span<std::byte> out);

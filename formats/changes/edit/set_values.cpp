@@ -23,7 +23,7 @@ namespace {
 constexpr std::size_t kKeyText = 200;
 constexpr std::size_t kMaxCandidates = 20'000;
 
-// One element, over and over.
+// One element, repeated.
 class ConstantSource : public ByteSource {
  public:
   ConstantSource(std::vector<std::byte> element, std::uint64_t numel)
@@ -50,7 +50,7 @@ std::optional<std::vector<std::byte>> integer_bytes(std::int64_t number) {
   return bytes;
 }
 
-// The bytes of an element; nothing if the dtype has no such number.
+// Returns the bytes of an element; nothing if the dtype has no such number.
 std::optional<std::vector<std::byte>> element_of(DType dtype, const Value& number) {
   if (is_floating(dtype)) {
     const double wide = *number.as_float();
@@ -86,7 +86,8 @@ std::optional<std::vector<std::byte>> element_of(DType dtype, const Value& numbe
   }
 }
 
-// A value of the type that elements of the dtype are typed as; nothing for other dtypes.
+// Returns an example of the type in which elements of the dtype are typed; nothing for other
+// dtypes.
 std::optional<Value> example_of(DType dtype) {
   if (is_floating(dtype)) return Value::floating(0);
   switch (dtype) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gives values and tensors of a checkpoint other contents.
+// Sets values of a checkpoint, and fills tensors with a number.
 #pragma once
 
 #include <cstdint>
@@ -29,18 +29,19 @@ struct ValueChange {
 };
 
 struct ValuesSet {
-  // `source`, or what it became: some tensors are computed (computed_checkpoint.h).
+  // `source`, or a checkpoint over it in which some tensors are computed (computed_checkpoint.h).
   std::shared_ptr<const Checkpoint> checkpoint;
   Value content;
   std::vector<ValueChange> changes;  // in the order of the content
   bool tensors_changed = false;
 };
 
-// A value stays of its type (see value_like), unless `retype`; then the text says the type.  All
-// elements of a tensor get the number, rounded to the nearest one of its dtype.
-// Throws: kNotFound naming the nearest key where an assignment matches nothing; kUsage where two
-// match one key; kType naming key, type and text where the text says nothing of that type, or a
-// number that the dtype cannot hold; kUnsupported for tensors of complex or packed numbers.
+// Sets what the assignments say.  A value keeps its type (see value_like) unless `retype` is set;
+// then the text decides the type.  All elements of a tensor get the number, rounded to the nearest
+// one of its dtype.
+// Throws: kNotFound naming the nearest key if an assignment matches nothing; kUsage if two match
+// one key; kType naming key, type and text if the text is not a value of that type, or is a number
+// that the dtype cannot hold; kUnsupported for tensors of complex or packed numbers.
 ValuesSet set_values(std::shared_ptr<const Checkpoint> source, const Value& content,
                      const std::vector<Assignment>& assignments, bool retype);
 

@@ -28,7 +28,7 @@ std::string step_name(const PathStep& step) {
   return text != nullptr ? *text : std::to_string(std::get<std::int64_t>(step));
 }
 
-// Returns the number that a position or an integer key is written as.
+// Returns the number if a position or an integer key is written as this name.
 std::optional<std::int64_t> number_named(const std::string& name) {
   std::int64_t number = 0;
   const auto [stop, error] = std::from_chars(name.data(), name.data() + name.size(), number);
@@ -42,7 +42,7 @@ bool is_empty_container(const Value& value) {
   return sequence && value.items().empty();
 }
 
-// The first levels of a path as one name, the same for positions and keys.
+// Returns the first levels of a path as one name, the same for positions and keys.
 std::string level_name(const std::vector<PlacedStep>& path, std::size_t levels) {
   std::string name;
   for (std::size_t i = 0; i < levels; ++i) name += step_name(path[i].step) + '\x1f';
@@ -179,7 +179,7 @@ class Splicer {
     if (result_.holds_others) result_.checkpoint = whole;
   }
 
-  // Returns the leaf in its place; valid until the next one is placed.
+  // Returns the leaf in its place; valid until the next leaf is placed.
   PlacedLeaf& place(PlacedLeaf leaf, TakenKey& report) {
     const auto own = by_key_.find(leaf.was);
     if (own != by_key_.end()) {
@@ -206,7 +206,8 @@ class Splicer {
     return behind_[last].emplace_back(std::move(leaf));
   }
 
-  // A leaf of the first checkpoint that the new one would lie in gives way if it is empty.
+  // Makes way for a new leaf inside a leaf of the first checkpoint: drops that one if it is empty,
+  // else throws kKey.
   void open_leaf(PlacedLeaf& leaf, std::size_t depth, const std::string& level) {
     const auto found = leaf_at_.find(level);
     if (found == leaf_at_.end() || gone_[found->second]) {
@@ -225,7 +226,7 @@ class Splicer {
     gone_[found->second] = true;
   }
 
-  // Returns the step into a container of the first checkpoint, of which `like` is a step.
+  // Returns the step into a container of the first checkpoint, in which `like` is a step.
   PlacedStep step_into(const PlacedLeaf& leaf, const PlacedStep& step,
                        const PlacedStep& like) const {
     const std::string name = step_name(step.step);
@@ -248,7 +249,7 @@ class Splicer {
             like.container};
   }
 
-  // Lists that got leaves have no gaps: positions are not moved.
+  // Throws kKey if a list that got leaves would have a gap: positions are not moved.
   void check_lists(const std::vector<PlacedLeaf>& leaves) const {
     std::set<std::string> taken;
     for (const TakenKey& key : result_.taken) taken.insert(key.key);

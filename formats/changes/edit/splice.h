@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Leaves keys of a checkpoint out, and takes keys of another one in.
+// Drops keys of a checkpoint, and takes in keys of another one.
 #pragma once
 
 #include <cstdint>
@@ -27,22 +27,22 @@ struct TakenKey {
 };
 
 struct Spliced {
-  // The first one, or what it became (extended_checkpoint.h).
+  // `source`, or an ExtendedCheckpoint over it.
   std::shared_ptr<const Checkpoint> checkpoint;
   Value content;
   std::vector<std::string> dropped;  // in the order of the content
   std::vector<TakenKey> taken;       // in the order of the other one
-  bool holds_others = false;         // tensors or storages of the other one are to be read
+  bool holds_others = false;         // tensors or storages of the other one must be read
 };
 
-// `content` is that of `source`, edited or not.  A taken key stands where the key stood that it
-// replaces, or that was dropped; others follow the keys of their containers, which keep their
-// kinds: numbers that a dict of numbers gets are numbers.  Tensors that are tied in `other` stay
-// tied.
-// Throws: kNotFound naming the nearest key where a glob matches nothing; kRekeyCollision
-// naming what both have where a key is there already and not `replace`; kKey where a key of one
-// lies inside a tensor or a value of the other, or a list would get a gap; what reading values
-// throws.
+// Drops and takes keys.  `content` is that of `source`, edited or not.  A taken key that replaces a
+// key, or a dropped one, stands in its place.  Other taken keys follow the keys of their
+// containers, which keep their kinds: a dict whose keys are integers gets integers.  Tensors that
+// are tied in `other` stay tied.
+// Throws: kNotFound naming the nearest key if a glob matches nothing; kRekeyCollision naming what
+// both checkpoints have if a taken key exists already and `replace` is not set; kKey if a key of
+// one lies inside a tensor or a value of the other, or a list would get a gap; the errors of
+// reading values.
 Spliced spliced(std::shared_ptr<const Checkpoint> source, const Value& content,
                 const Splice& splice);
 

@@ -49,7 +49,7 @@ class StateSearch {
   }
 
  private:
-  // The name that a model has for a parameter: its key below the model's part.
+  // Returns the name of a parameter in the model: its key below the model's part.
   std::string name_of(const Leaf& leaf) const {
     std::size_t levels = 0;
     for (const StatePart& part : parts_) {

@@ -12,7 +12,7 @@
 
 namespace fsdp::formats {
 
-// The optimizers among the parts of a state dict.
+// Returns the optimizers among the parts of a state dict.
 std::vector<StatePart> optimizer_parts(const Value& content);
 // Returns whether the leaf lies in one of the parts.
 bool lies_in(const Leaf& leaf, const std::vector<StatePart>& parts);
@@ -23,9 +23,9 @@ struct ParameterTensor {
 };
 
 // Returns the state tensors of `parameters`, which are leaves of a model in `content`: by name, by
-// id or flattened.  `leaves`: all of the content.
+// id or flattened.  `leaves`: all leaves of the content.
 // Throws: kKey if an optimizer has a parameter that the model lacks, or ids that nothing names;
-// kShape where a state does not fit its parameter; what read_optimizer throws.
+// kShape if a state does not fit its parameter; the errors of read_optimizer.
 std::vector<ParameterTensor> states_of(const Checkpoint& checkpoint, const Value& content,
                                        const std::vector<Leaf>& leaves,
                                        const std::vector<Leaf>& parameters);

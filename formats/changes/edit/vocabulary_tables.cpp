@@ -19,18 +19,18 @@ namespace {
 constexpr std::array<std::string_view, 9> kEmbeddings = {
     "embed_tokens", "tok_embeddings", "wte",          "word_embeddings", "embed_in",
     "shared",       "word_embedding", "tokens_embed", "input_embedding"};
-// Embeddings where there is none of those: of Mamba and CTRL.
+// Embeddings if there is none of those above: of Mamba and CTRL.
 constexpr std::array<std::string_view, 2> kOtherEmbeddings = {"embeddings", "w"};
 constexpr std::array<std::string_view, 4> kHeads = {"lm_head", "output", "output_layer",
                                                     "embed_out"};
-// Output layers if they have as many rows as the embedding: such names have other uses.
+// Output layers only if they have as many rows as the embedding: such names have other uses.
 constexpr std::array<std::string_view, 10> kOtherHeads = {
     "decoder",         "predictions",       "proj_out", "output_projection", "lm_loss",
     "vocab_projector", "generator_lm_head", "head",     "out_proj",          "proj"};
 // A bias [1, tokens].
 constexpr std::string_view kLogitsBias = "final_logits_bias";
 constexpr std::size_t kTableKeyText = 200;
-// Tensors that an error names.
+// Limit of the tensors that an error names.
 constexpr std::size_t kMostDoubtful = 8;
 
 enum class TableKind { kNone, kEmbedding, kOtherEmbedding, kHead, kOtherHead };
@@ -44,7 +44,7 @@ std::string_view last_part(std::string_view key) {
   return key.substr(key.rfind('.') + 1);
 }
 
-// Names of tensors that count something other than tokens.
+// Returns whether the name is that of a tensor that counts something other than tokens.
 bool is_of_positions(std::string_view key) {
   constexpr std::array<std::string_view, 4> kWords = {"position", "wpe", "norm", "token_type"};
   return std::any_of(kWords.begin(), kWords.end(),
@@ -111,8 +111,8 @@ class TableSearch {
     return cat(checkpoint_.description().path, ": ", quote(leaf.key, kTableKeyText));
   }
 
-  // Returns the rows that a leaf has for tokens; 0 where it has no such dimension, or more than one
-  // element in those before it.
+  // Returns the rows that a leaf has for tokens; 0 if it has no such dimension, or if a dimension
+  // before it has more than one element.
   std::int64_t rows_of(const Leaf& leaf) const {
     const auto& shape = tensor(leaf).shape;
     const std::size_t dimension = token_dimension(leaf.key);
@@ -167,8 +167,9 @@ class TableSearch {
     if (rows_of(leaf) == 0 || table.numel() == 0) refuse(", and a table has rows");
   }
 
-  // Notes the tensors that have as many elements in a dimension.  Of one with as many rows nobody
-  // knows whether it is a table, unless tables were chosen: if it is one, the model does not load.
+  // Notes other tensors with a dimension of as many elements as the tables have rows.  Throws
+  // kMismatch if one with as many rows may be a table, unless tables were chosen: if it is one, the
+  // model would not load.
   void note_alike(bool guessed) {
     std::set<std::string> tables;
     for (const Leaf& leaf : out_.tables) tables.insert(leaf.key);

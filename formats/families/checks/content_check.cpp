@@ -16,9 +16,9 @@
 namespace fsdp::formats {
 namespace {
 
-// Returns the index of the entries that `content` refers to, stored in `narrowed` unless they are
-// all of the checkpoint's (an index of many ranks is large).  `numbers`: the positions of its
-// tensors in the checkpoint's index.
+// Returns an index of the entries that `content` refers to: the checkpoint's own if those are all,
+// else one stored in `narrowed` (an index of many ranks is large).  `numbers`: receives the
+// positions of its tensors in the checkpoint's index.
 const Index& used_entries(const Checkpoint& checkpoint, const Value& content, Index& narrowed,
                           std::vector<std::size_t>& numbers) {
   const Index& index = checkpoint.index();
@@ -48,11 +48,11 @@ Hint exclude_hint(const std::string& key) {
   return key.empty() ? Hint{} : Hint{Remedy::kExclude, key};
 }
 
-// Gives hints for the chunks whose headers are looked at next: one by one, each would wait for a
-// slow disk or a store.
+// Gives hints for the chunks whose headers are looked at next: without hints, each look would wait
+// for a slow disk or a store.
 class LookAhead {
  public:
-  // Of `tensors`, every `step`th from `begin` on is looked at.
+  // Expects a look at every `step`th of `tensors` from `begin` on.
   LookAhead(const Checkpoint& checkpoint, std::span<const TensorEntry> tensors, std::size_t begin,
             std::size_t step)
       : checkpoint_(checkpoint), tensors_(tensors), next_(begin), step_(step) {}
@@ -80,8 +80,8 @@ class LookAhead {
   std::size_t ahead_ = 0;      // chunks with hints that were not looked at
 };
 
-// Checks the chunks of tensors.  The refusal of a tensor that cannot be joined names a remedy: the
-// user can leave it out, or keep an object of a library's class in one of PyTorch's own formats.
+// Checks the chunks of tensors.  If a tensor cannot be joined, the error names a remedy: to leave
+// it out, or to keep an object of a library's class in one of PyTorch's own formats.
 class ChunkLook {
  public:
   ChunkLook(const Checkpoint& checkpoint, LibraryTensors library_tensors)
@@ -105,9 +105,8 @@ class ChunkLook {
 
   CopyCheck take() { return std::move(result_); }
 
-  // Takes what the other members of a team found at the tensors that they looked at.  `failed`: of
-  // `used`, the first one of this member's that threw.  Returns the first one of all members that
-  // did.
+  // Adds what the other members of a team found in their tensors.  `failed`: the first of `used` at
+  // which this member threw.  Returns the first one at which any member threw.
   std::size_t join(Team& team, std::size_t failed) {
     Packed mine;
     mine.number(failed).number(result_.computed.size());
@@ -136,7 +135,7 @@ class ChunkLook {
     return true;
   }
 
-  // The same error with what helps.
+  // Returns the same error with a remedy.
   Error refused(const Error& error, const TensorEntry& tensor, std::size_t number) const {
     const bool whole = library_tensors_ == LibraryTensors::kRefused &&
                        tensor_object(checkpoint_, number).has_value();
@@ -178,7 +177,7 @@ CopyCheck check_before_copy(const Checkpoint& checkpoint, const Value& content,
   const std::size_t none = used.tensors.size();
   std::size_t failed = none;
   std::exception_ptr failure;
-  // A rank of a thousand would else open the items of all of them.
+  // Each member takes a share: a thousand ranks need not all open every item.
   const std::size_t step = team == nullptr ? 1 : team->size();
   const std::size_t begin = team == nullptr ? 0 : team->rank();
   LookAhead ahead(checkpoint, used.tensors, begin, step);
@@ -196,10 +195,10 @@ CopyCheck check_before_copy(const Checkpoint& checkpoint, const Value& content,
   if (team == nullptr) return look.take();
   const std::size_t first = look.join(*team, failed);
   if (first == none) return look.take();
-  // All meet the error that one process meets, and report it as such.
+  // All members meet the error that a single process would meet, and report that error.
   if (first == failed) std::rethrow_exception(failure);
   look(used.tensors[first], numbers[first]);
-  // This member does not meet it: it learns from the others what they met.
+  // This member meets no error here: the exchange throws the error that the others met.
   team->exchange("another look at a chunk");
   return look.take();
 }

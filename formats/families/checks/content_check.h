@@ -22,21 +22,21 @@ struct CopyCheck {
   std::map<std::size_t, Value> objects;
 };
 
-// The treatment of such objects.
+// What is done with objects of a library's class.
 enum class LibraryTensors { kRefused, kKept };
 
 // Checks everything that `content` (see content.h) refers to: findings of opening, chunks that do
 // not tile their tensor, files missing or too short, and every chunk's own headers against the
-// index.
-// Throws: the first damage found, else the first unknown.  `cancelled` is asked now and then
-// (kInterrupted).  The members of a team all make this call, divide the headers among them, and
-// throw or return the same.
+// index.  The members of a team all make this call, divide the headers among them, and throw or
+// return the same.
+// Throws: the first damage found, else the first finding that is unknown; kInterrupted, as soon as
+// `cancelled` returns true.
 CopyCheck check_before_copy(const Checkpoint& checkpoint, const Value& content,
                             const std::function<bool()>& cancelled,
                             LibraryTensors library_tensors = LibraryTensors::kRefused,
                             Team* team = nullptr);
 
-// `content` with the objects in the places of the tensors.
+// Returns `content` with the objects in place of their tensors.
 Value with_objects(const Value& content, const CopyCheck& check);
 
 }  // namespace fsdp::formats

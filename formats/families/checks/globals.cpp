@@ -141,7 +141,7 @@ class Scanner {
                         }});
   }
 
-  // The state dict that fsdp-ckpt keeps beside the datasets.
+  // Scans the state dict that fsdp-ckpt keeps beside the datasets.
   void hdf5_file(const std::shared_ptr<const File>& opened, const std::string& shown) {
     const std::vector<std::byte> pickle = hdf5::content_pickle(opened);
     if (pickle.empty()) return;
@@ -163,7 +163,7 @@ class Scanner {
         unread(inside + name, {}, error);
       }
     }
-    // Whatever names the metadata contain, their tables tell where the archives lie.
+    // Allows the unknown names too: the tables of the metadata tell where the archives lie.
     std::set<std::string> allowed = options_.allowed;
     allowed.insert(unknown_.begin(), unknown_.end());
     std::unique_ptr<Checkpoint> checkpoint;
@@ -171,7 +171,7 @@ class Scanner {
       checkpoint = dcp::open_dcp(path, allowed);
     } catch (const Error& error) {
       if (error.code() == ErrorCode::kInterrupted) throw;
-      // Data files are examined without it.
+      // Data files are examined without the metadata.
       unread(inside + std::string(central ? dcp::kMetadataName : "*.metadata"), {},
              error.in("does not say where items lie"));
       return;
@@ -220,7 +220,7 @@ class Scanner {
     }
   }
 
-  // The bytes of a data file that belong to no item.
+  // Scans the bytes of a data file that belong to no item.
   void uncovered(const std::shared_ptr<const File>& file, const std::string& shown,
                  Ranges covered) {
     covered.emplace_back(file->size(), file->size());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The names that the pickles of a checkpoint refer to, disallowed ones included: the names that a
+// The names that the pickles of a checkpoint refer to, disallowed ones included: those that a
 // loader that runs pickles would import.
 #pragma once
 
@@ -15,7 +15,7 @@
 namespace fsdp::formats {
 
 struct GlobalUse {
-  // kUnknown: outside the exact list, or used in another way than names in it (plain_names.h).
+  // kUnknown: outside the exact list (plain_names.h), or used otherwise than the list allows.
   enum class Status { kUnknown, kAllowed, kKnown };  // kAllowed: by the caller
   std::string module;
   std::string name;
@@ -36,17 +36,17 @@ struct GlobalScanOptions {
   std::function<bool(const std::string&)> selects;  // keys of items to look into; empty: all
   std::function<bool()> cancelled;
   bool storages = true;  // storages that read as pickles count (see PickleSearchOptions)
-  // Report bytes of data files that belong to no item and cannot be parsed as findings.
+  // Makes findings of bytes of data files that belong to no item and cannot be parsed.
   bool unread_rest = true;
 };
 
-// Scans every pickle of a file or folder as bytes: .metadata, the archives inside data files, bytes
-// of data files that no item covers, data files that no metadata names, torch.save files, every
-// record of an archive that reads as a pickle, bare pickles, also several in a row; the pickles
-// that fsdp-ckpt keeps in HDF5 files; folders inside it too.  No objects are built, so nothing is
-// refused.  Whatever cannot be examined is a finding: without findings, the list of names is
-// complete.  A path without any pickle, or one that does not exist, gives an empty result.  Throws:
-// kIo, kInterrupted.
+// Scans every pickle of a file or folder, and of folders inside it, as bytes: .metadata, archives
+// inside data files, bytes of data files that no item covers, data files that no metadata names,
+// torch.save files, every record of an archive that reads as a pickle, bare pickles, also several
+// in a row, and the pickles that fsdp-ckpt keeps in HDF5 files.  Builds no objects, so it refuses
+// nothing.  Whatever cannot be examined is a finding: without findings, the list of names is
+// complete.  A path without any pickle, or one that does not exist, gives an empty result.
+// Throws: kIo, kInterrupted.
 GlobalScan scan_globals(const std::filesystem::path& path, const GlobalScanOptions& options);
 
 }  // namespace fsdp::formats

@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kMegatronName = "integrity.json";
 constexpr std::string_view kTorchCheckpointingName = "_integrity_manifest.json";
-// Half a million files.
+// Enough for half a million files.
 constexpr std::uint64_t kMaxListBytes = 64U << 20U;
 
 struct ListedFile {
@@ -38,7 +38,7 @@ Error malformed(const std::string& why) {
 
 void expect_text(const Json& list, std::string_view name, std::string_view expected) {
   const Json* member = list.find(name);
-  if (member == nullptr) return;  // as in its readers: a missing member means this
+  if (member == nullptr) return;  // as in producers' readers: a missing member means `expected`
   if (member->as_string() != nullptr && *member->as_string() == expected) return;
   throw malformed(
       cat("has the ", name, " ", quote(to_text(*member)), ", known is '", expected, "'"));
@@ -88,7 +88,7 @@ std::string digest_of(const File& file, std::span<std::byte> buffer, const Verif
   return sha.finish();
 }
 
-// Returns nothing if the file is as listed.
+// Returns nothing if the file is as listed; otherwise the finding.
 std::optional<Finding> compare(const Folder& folder, const ListedFile& listed,
                                std::span<std::byte> buffer, const VerifyOptions& options) {
   const auto finding = [&](ErrorCode code, std::string message) {

@@ -17,8 +17,7 @@
 
 namespace fsdp::formats {
 
-// Returns the name of the list that covers the checkpoint at `path`, a folder; nothing if there is
-// none.
+// Returns the name of the list in the checkpoint folder `path`; nothing if there is none.
 std::optional<std::string> find_integrity_file(const std::filesystem::path& path);
 
 // Compares the digests of the files listed; other files are ignored.  `options.fast`: checks only

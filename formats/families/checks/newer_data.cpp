@@ -22,14 +22,14 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::int64_t kSecond = 1'000'000'000;
-// Clocks of the machines that save together differ by less.
+// The clocks of machines that save together differ by less than this.
 constexpr std::int64_t kClocksDiffer = kSecond;
-// Between the end of one file of a copy and the beginning of the next.
+// The longest pause between two files of a copy.
 constexpr std::int64_t kPause = 10 * kSecond;
-// A slow copy over a network.
+// The speed of a slow copy over a network.
 constexpr std::uint64_t kBytesPerSecond = 4U << 20U;
 
-// Returns nothing if it is not a regular file.
+// Returns nothing if the path is not a regular file.
 std::optional<WrittenFile> look_at(const fs::path& path, std::string name) {
   const auto times = times_at(path);
   if (!times) return std::nullopt;
@@ -37,7 +37,7 @@ std::optional<WrittenFile> look_at(const fs::path& path, std::string name) {
 }
 
 // Returns the earliest time at which writing of the present contents can have begun: not before the
-// file was created, and not longer before its end than writing that many bytes takes.
+// file was created, and at most the time that writing its bytes takes before its last change.
 std::int64_t begun(const WrittenFile& file) {
   const auto seconds = static_cast<std::int64_t>(file.bytes / kBytesPerSecond) + 1;
   const std::int64_t slowest = file.modified_ns - seconds * kSecond;

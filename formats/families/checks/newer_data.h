@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Data files that were written after the `.metadata` beside them: left behind by an interrupted
-// save into an old folder, whose parts fit together but do not come from one save.
+// Finds data files that were written after the `.metadata` beside them: left behind by an
+// interrupted save into an old folder.  The parts of such a folder fit together but come from two
+// saves.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,7 @@
 
 namespace fsdp::formats {
 
-// The times when a file was created and last written to, in nanoseconds since the epoch.
+// When a file was created and last written to, in nanoseconds since the epoch.
 struct WrittenFile {
   std::string name;
   std::uint64_t bytes = 0;
@@ -23,20 +24,19 @@ struct WrittenFile {
 };
 
 // Note [newer data]
-// A save writes `.metadata` last, so that data are never newer.  A copy of a folder writes one file
-// after the other in any order; data may well be newer, but each file begins when the one before it
+// A save writes `.metadata` last, so data are never newer.  A copy of a folder writes the files one
+// after the other in any order: data may be newer, but each file begins when the one before it
 // ends.  So a data file indicates another save if it was
-// - written to in place: it was there before `.metadata` was finished, and was changed later, or
+// - written to in place: it existed before `.metadata` was finished, and was changed later, or
 // - written afresh after a pause.
-// The time that writing a file may have taken is estimated from its size, to allow for copies by
-// several processes at once.  Times that a copy preserved from the original mean the same as in the
-// original.
+// How long it took to write a file is estimated from its size, to allow for copies by several
+// processes at once.  Times that a copy preserved mean the same as in the original.
 //
 // Returns the names of the data files that are newer in this sense.
 std::vector<std::string> newer_than(const WrittenFile& metadata, std::vector<WrittenFile> data);
 
-// A warning for each such file of the folder, and of the folders in it that have a `.metadata` of
-// their own.  Files that cannot be examined are skipped: other checks report them.
+// Returns a warning for each such file of the folder, and of the folders in it that have a
+// `.metadata` of their own.  Skips files that cannot be examined: other checks report them.
 Findings newer_data(const std::filesystem::path& folder);
 
 }  // namespace fsdp::formats

@@ -10,7 +10,7 @@ namespace fsdp::formats {
 void check_output_names(const std::filesystem::path& output, const std::string& shown,
                         const std::set<std::string>& allowed,
                         const std::function<bool()>& cancelled) {
-  // A scan of nothing finds nothing.
+  // The scan of a missing output would find nothing.
   if (!std::filesystem::exists(output))
     throw Error(ErrorCode::kNotFound, escape(shown) + ": cannot be read back");
   const bool is_folder = std::filesystem::is_directory(output);

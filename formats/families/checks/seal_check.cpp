@@ -29,7 +29,7 @@ namespace fs = std::filesystem;
 
 // Bytes of a file that one thread reads at a time.
 constexpr std::uint64_t kPartBytes = 64U << 20U;
-// Files of which a fast check reads everything.
+// A fast check reads files up to this size.
 constexpr std::uint64_t kSmallBytes = 1U << 20U;
 
 // A part of a file whose checksum is not known yet.
@@ -55,8 +55,8 @@ fs::path without_slash(const fs::path& folder) {
   return folder.has_filename() || !folder.has_relative_path() ? folder : folder.parent_path();
 }
 
-// A checkpoint's files, opened one after the other, and their checksums: known ones, and ones
-// computed by reading.
+// A checkpoint's files, opened one after the other, and their checksums, known or computed by
+// reading.
 class Sums {
  public:
   Sums(const Folder& folder, std::vector<std::string> names, const VerifyOptions& options)
@@ -66,13 +66,13 @@ class Sums {
         ledgers_(names_.size()),
         bytes_(names_.size()) {}
 
-  // Learns the size of file `number`.  Throws: what opening throws.
+  // Learns the size of file `number`.  Throws: the errors of opening.
   std::uint64_t open(std::size_t number) {
     const auto file = folder_.open_member(names_[number]);
     return bytes_[number] = file->size();
   }
 
-  // Plans to read the parts of the file without a known checksum.
+  // Plans to read the parts of the file that have no known checksum.
   void want(std::size_t number) {
     const auto file = folder_.open_member(names_[number]);
     std::uint64_t at = 0;
@@ -90,7 +90,7 @@ class Sums {
     gap_until(bytes_[number]);
   }
 
-  // Reads.  Errors are findings.  Throws: kInterrupted.
+  // Reads the planned parts.  Errors are findings.  Throws: kInterrupted.
   Findings read() {
     VerifyReport report;
     VerifyOptions options = options_;
@@ -118,12 +118,12 @@ class Sums {
     return std::move(report.findings);
   }
 
-  // Nothing if not all of the file could be read.
+  // Returns nothing if a part of the file could not be read.
   std::optional<std::uint32_t> crc(std::size_t number) const {
     return ledgers_[number].total(bytes_[number]);
   }
 
-  // Learns what the other members of a team have read of the files.  Called by all.
+  // Learns the checksums of what the other members of a team have read.  Called by all members.
   void join_known() {
     if (options_.team == nullptr || options_.crcs == nullptr) return;
     Packed mine;
@@ -133,7 +133,7 @@ class Sums {
         if (const auto file = folder_.open_member_if_present(name))
           runs = options_.crcs->runs(*file);
       } catch (const Error&) {
-        // `open` will say what is wrong with it.
+        // `open` will report the error.
       }
       mine.number(runs.size());
       for (const CrcLedger::Run& run : runs)
@@ -154,7 +154,7 @@ class Sums {
   }
 
  private:
-  // The parts of the file that were read for other checks.
+  // Returns the parts of the file that were read for other checks.
   std::vector<CrcLedger::Run> known_runs(const File& file, std::size_t number) const {
     if (!known_.empty()) return known_[number];
     return options_.crcs == nullptr ? std::vector<CrcLedger::Run>() : options_.crcs->runs(file);
@@ -186,12 +186,12 @@ class Sums {
   std::vector<std::vector<CrcLedger::Run>> known_;  // of each file; empty: this process is alone
 };
 
-// A killed run of `seal` leaves this behind.
+// Returns whether the file is one that a killed run of `seal` leaves behind.
 bool is_leftover(const std::string& name) {
   return name == OutputPlace::temporary_of(std::string(kSealName));
 }
 
-// Every file that a seal of the place has to list.
+// Returns every file that a seal of the place must list.
 std::vector<std::string> files_at(const Folder& folder, const SealPlace& place) {
   if (place.single) return {place.only};
   std::vector<std::string> names;
@@ -331,12 +331,12 @@ SealPlace seal_place(const fs::path& path) {
 
 std::optional<SealPlace> find_seal(const fs::path& path) {
   const SealPlace own = seal_place(path);
-  // One folder above, if that folder's seal covers it.
+  // The folder above counts if its seal covers the path.
   const fs::path above = own.single ? own.folder : parent_of(own.folder);
   const fs::path inner = own.folder / own.name;
   const fs::path outer = above / kSealName;
   if (in_store(path)) {
-    // Not exists_at: a store would be asked for folders of these names too.
+    // exists_at would also ask the store for folders of these names.
     const auto found = find_stored({url_of(inner), url_of(outer)});
     if (found[0]) return own;
     if (!found[1]) return std::nullopt;
@@ -354,8 +354,8 @@ std::optional<SealPlace> find_seal(const fs::path& path) {
     if (!lists) return std::nullopt;
   } catch (const Error& error) {
     if (is_no_answer(error.code())) throw;
-    // It cannot be told whether this seal covers the path: checking it reports what is wrong with
-    // it.
+    // Whether this seal covers the path is unknown: the check of the seal will report what is
+    // wrong.
   }
   return place;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares a checkpoint with its seal, and collects what a new seal of it has to list.
+// Compares a checkpoint with its seal, and collects what a new seal of the checkpoint must list.
 //
 // The seal of a folder lists every file in it, in folders inside it too; the seal of a single file
 // lists that file.  A checkpoint inside a sealed folder (one of Accelerate's folders, one file of
@@ -34,8 +34,8 @@ struct SealPlace {
   std::string only;  // the part of the seal that counts: all (empty), a file, or a folder ("sub/")
   bool single = false;  // the seal of a single file
 };
-// Looks beside the checkpoint and one folder above.  A data file, `.metadata` or an index
-// represents its folder, as everywhere.
+// Finds the seal of a checkpoint beside it or one folder above.  A data file, `.metadata` or an
+// index stands for its folder.
 // Throws: kIo, kNotFound.
 std::optional<SealPlace> find_seal(const std::filesystem::path& path);
 
@@ -50,17 +50,17 @@ struct SealReport {
   Findings findings;
 };
 
-// Compares sizes and checksums of the files that the seal names, and checks that there are no
-// others.  `options.fast`: compares only the size of files above 1 MiB, except for `.metadata`.
-// `options.crcs` holds the checksums that are known already; the rest is read, on several threads.
+// Compares sizes and checksums of the files that the seal names, and checks that there are no other
+// files.  `options.fast`: compares only the size of files above 1 MiB, except for `.metadata`.
+// `options.crcs`: checksums that are already known; the other bytes are read, on several threads.
 // Every failure is a finding: kSeal, kSealMissing, kSealExtra, kSealMismatch, and codes of read
 // errors.
 // Throws: kInterrupted.
 SealReport check_seal(const SealPlace& place, const VerifyOptions& options);
 
-// Returns the files that a seal of the place has to list now.  As in check_seal, the parts that
-// `options.crcs` lacks are read; with `options.fast` nothing is read, and no checksum is set.
-// Throws: kName, kInterrupted, kIo, and what opening the files throws (links that lead out of the
+// Returns the files that a seal of the place must list now.  Reads the parts that `options.crcs`
+// lacks, as check_seal does; with `options.fast`, reads nothing and sets no checksum.
+// Throws: kName, kInterrupted, kIo, and the errors of opening the files (links that lead out of the
 // folder, pipes).
 std::vector<SealedFile> files_to_seal(const SealPlace& place, const VerifyOptions& options);
 

@@ -18,13 +18,13 @@
 namespace fsdp::formats {
 namespace {
 
-// Counters that are compared: more than the parameters of any model.
+// Limit of the counters compared: more than any model has parameters.
 constexpr std::size_t kMostCounters = 1'000'000;
 // A counter has 4 or 8 bytes.
 constexpr std::uint64_t kCounterBlockBytes = 64;
 constexpr std::uint64_t kCounterBufferBytes = 1U << 20U;
 
-// Returns what stands before the part `state` of a counter's key: the optimizer; nothing for other
+// Returns the part of a counter's key before `state`, which names the optimizer; nothing for other
 // keys.
 std::optional<std::string_view> optimizer_of_counter(std::string_view key) {
   constexpr std::string_view kState = "state.";
@@ -45,8 +45,8 @@ class LargestCounters {
   }
   const std::map<std::uint32_t, std::int64_t>& by_file() const { return by_file_; }
 
-  // Returns a file with the number that most files have, with the larger of two that as many have.
-  // Requires: there is one.
+  // Returns the number that most files have, and one of those files; of numbers that as many files
+  // have, the largest.  Requires: a counter was seen.
   std::pair<std::uint32_t, std::int64_t> usual() const {
     std::map<std::int64_t, std::size_t> files;
     for (const auto& [file, steps] : by_file_) ++files[steps];
@@ -60,7 +60,7 @@ class LargestCounters {
   std::map<std::uint32_t, std::int64_t> by_file_;
 };
 
-// The counters of all optimizers, read from the files that they lie in.
+// Reads the counters of all optimizers from the files that hold them.
 class CounterSearch {
  public:
   explicit CounterSearch(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {

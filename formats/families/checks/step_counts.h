@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares what the files of a checkpoint count as steps.  A file of another save has the names,
-// shapes and sizes of the one that it took the place of; the counters in an optimizer's states
-// differ.
+// Compares the step counts in the files of a checkpoint.  A file of another save has the same
+// names, shapes and sizes as the file it replaced, but its optimizer states count other steps.
 #pragma once
 
 #include <functional>
@@ -11,10 +10,10 @@
 
 namespace fsdp::formats {
 
-// Appends a warning kMismatch for each file whose largest counter of an optimizer's steps is not
-// that of most files, with both.  Counters are the numbers called `step` below a part `state`; a
-// file without one says nothing, and nothing is read where one file has all of them. Throws: what
-// reading throws; kInterrupted.
+// Appends a warning kMismatch for each file whose largest step count of an optimizer differs from
+// that of most files; the warning names both.  Counters are the numbers called `step` below a part
+// `state`.  Files without counters are skipped.  Reads nothing if one file has all counters.
+// Throws: the errors of reading; kInterrupted.
 void check_step_counts(const Checkpoint& checkpoint, Findings& findings,
                        const std::function<bool()>& cancelled);
 

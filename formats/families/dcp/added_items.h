@@ -21,20 +21,20 @@ class AddedItems {
   explicit AddedItems(std::uint32_t file) : file_(file) {}
 
   // Adds a value as a torch.save item.  `key` is for messages.
-  // Throws: kUnsupported for tensors inside, what write_pickle throws.
+  // Throws: kUnsupported for tensors inside, the errors of write_pickle.
   Location add(const Value& value, const std::string& key);
   // Adds another copy of an item of the source.
   Location copy(const Location& source);
 
   bool empty() const { return items_.empty(); }
   std::uint64_t bytes() const { return bytes_; }
-  // Throws: what reading and writing throw.
+  // Throws: the errors of reading and writing.
   void write(const Folder& folder, const Index& source, OutputFile& out) const;
 
  private:
   struct Item {
     std::uint64_t offset = 0;
-    std::string bytes;               // the whole of it, or:
+    std::string bytes;               // the whole item; if empty:
     std::optional<Location> source;  // the item to copy
   };
   Location place(std::uint64_t bytes);

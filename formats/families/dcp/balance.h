@@ -10,15 +10,15 @@
 
 namespace fsdp::formats::dcp {
 
-// DCP goes through the entries in rank 0's order and gives each one that all ranks have to the rank
-// with the least load so far, or the lowest of several such ranks.  A tensor counts with all its
-// bytes, sharded or not, anything else with 1; of sharded tensors, only rank 0's parts come before
-// the last decision.
+// DCP goes through the entries in rank 0's order.  It gives each entry that all ranks have to the
+// rank with the least load so far; of several such ranks, to the lowest.  A tensor counts with all
+// its bytes, sharded or not, anything else with 1.  Of sharded tensors, only rank 0's parts count:
+// the others come after the last decision.
 class Balance {
  public:
   // Requires: world_size >= 1.
   explicit Balance(std::int64_t world_size);
-  // Adds a sharded entry; `bytes` of the whole tensor.
+  // Adds a sharded entry.  `bytes`: of the whole tensor.
   void add_cut(std::uint64_t bytes) { first_ += bytes == 0 ? 1 : bytes; }
   // Adds an entry that all ranks have and returns the rank that stores it.  `bytes`: 0 if it is not
   // a tensor.

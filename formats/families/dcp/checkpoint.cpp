@@ -29,8 +29,8 @@ namespace {
 
 // A pickle larger than this is not the metadata of any existing checkpoint.
 constexpr std::uint64_t kMaxMetadataBytes = std::uint64_t{8} << 30U;
-// Files of ranks that are parsed before they are joined, and the threads that do it: some wait for
-// the disk or the store.
+// Files of ranks that are parsed before they are joined, and the threads that parse them: some wait
+// for the disk or the store.
 constexpr std::size_t kMetadataAtOnce = 128;
 constexpr std::size_t kMetadataThreads = 16;
 
@@ -66,7 +66,7 @@ Metadata read_metadata_file(const Folder& folder, const std::string& name,
               {Remedy::kEarlier});
 }
 
-// Reads the files of the ranks, and joins them in their order: many at once, on all cores.
+// Reads the files of the ranks, many at once on all cores, and joins them in their order.
 Metadata read_local_metadata(const Folder& folder, const std::vector<std::string>& names,
                              const std::set<std::string>& allowed) {
   std::vector<std::string> local;
@@ -90,7 +90,7 @@ Metadata read_local_metadata(const Folder& folder, const std::vector<std::string
   return joined;
 }
 
-// The layout, from the keys and the neighbours.
+// Returns the layout, as the keys and the files beside the metadata tell.
 std::string layout_of(const Index& index, const std::vector<std::string>& names, bool rank_local) {
   if (std::find(names.begin(), names.end(), kLightningMetaName) != names.end()) return "lightning";
   if (rank_local) return "rank-local";
@@ -228,8 +228,8 @@ class DcpCheckpoint : public Checkpoint, public TensorObjects {
     return item_tensor(item, tensor.key, tensor.dtype, tensor.chunks.box(chunk).size, spill_);
   }
 
-  // Says how a chunk differs from its replicas; empty if it does not.  A replica in a missing file
-  // does no harm.  Throws: what reading throws.
+  // Returns how a chunk differs from its replicas; empty if it does not.  Skips replicas in missing
+  // files.  Throws: the errors of reading.
   std::string compare_replicas(const TensorEntry& tensor, std::size_t chunk) const {
     const auto found = replicas_.find(tensor.key);
     if (found == replicas_.end()) return {};
@@ -250,7 +250,7 @@ class DcpCheckpoint : public Checkpoint, public TensorObjects {
     return {};
   }
 
-  // Hint: the item is opened, and the bytes [begin, end) of its elements are read.
+  // Hint: the item is opened, and then bytes [begin, end) of its elements are read.
   bool expect(const Location& location, std::uint64_t begin, std::uint64_t end) const {
     try {
       const auto file = pool_.get_at_hand(location.file);
@@ -265,18 +265,20 @@ class DcpCheckpoint : public Checkpoint, public TensorObjects {
                      archive, spill_);
   }
 
-  // Archives inside values are numbered by the value's place in the folder, from 1 on.
+  // Opens the item of a value.  Archives inside values are numbered by the value's place in the
+  // folder, from 1 on.
   Item open_value(const ValueEntry& value) const {
     return open(value.location, value.key, value_numbers_.at(value.key) + 1);
   }
 
-  // Archives of tensors that are objects of a library's class are numbered after those of values.
+  // Opens the item of a tensor that is an object of a library's class.  Archives of such tensors
+  // are numbered after those of values.
   Item open_object(std::size_t tensor) const {
     const TensorEntry& entry = index_.tensors.at(tensor);
     return open(entry.chunks.location(0), entry.key, all_values_.size() + tensor + 1);
   }
 
-  // Records the sizes of the files that the metadata names, and the files beside them.
+  // Learns the sizes of the files that the metadata names, and warns of other files beside them.
   void examine_files(const std::vector<std::string>& names, bool central) {
     pool_.examine(index_.files);
     std::set<std::string> named;
@@ -343,8 +345,8 @@ class DcpCheckpoint : public Checkpoint, public TensorObjects {
     return found == index_.values.end() ? nullptr : &*found;
   }
 
-  // Each entry of the common state is a value of the checkpoint, in place of the item.  An item
-  // that cannot be opened stays what it is: whoever reads or verifies it meets the error.
+  // Makes each entry of the common state a value of the checkpoint, in place of the item.  An item
+  // that cannot be opened stays what it is: reading or verifying it reports the error.
   void take_common_apart(const ValueEntry& common) {
     const Location location = common.location;
     std::optional<Item> item;
@@ -372,7 +374,7 @@ class DcpCheckpoint : public Checkpoint, public TensorObjects {
     }
   }
 
-  // Returns the entries of a mapping at a place as values.
+  // Returns the entries of a mapping, which lies at `location`, as values.
   // Throws: kKey if a key is not text, or is another entry's.
   std::vector<ValueEntry> members(std::span<const Value::Entry> entries,
                                   const Location& location) const {

@@ -16,9 +16,9 @@ namespace fsdp::formats::dcp {
 bool is_dcp_folder(const std::filesystem::path& folder);
 
 // Opens the folder: reads its metadata and the sizes of its files, but no data.  The members of a
-// team open it together, and its leader reads the metadata for all.
+// team open it together; the leader reads the metadata for all.
 // Throws: kNoMetadata (naming the leftovers of an interrupted save), kNotRegular, kMetaType,
-// kGlobal and the rest of read_metadata; kPath, kPathEscape for files outside the folder.
+// kGlobal and the other errors of read_metadata; kPath, kPathEscape for files outside the folder.
 std::unique_ptr<Checkpoint> open_dcp(const std::filesystem::path& folder,
                                      const std::set<std::string>& allowed_globals,
                                      Team* team = nullptr);

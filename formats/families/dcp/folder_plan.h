@@ -37,7 +37,7 @@ struct ChunkItem {
   std::uint64_t bytes;  // of the item
 };
 
-// A part of a tensor along any dimensions, which is cut into rows of its own.
+// A box of a tensor that is cut into rows of its own.
 struct TensorBlock {
   Box box;
   std::size_t row_dims = 1;  // its leading dimensions that make up the rows
@@ -51,8 +51,8 @@ struct TensorItem {
   bool cut;
   RowCut rows;               // cut
   std::size_t row_dims = 1;  // cut: the leading dimensions that make up its rows
-  // cut: the tensor consists of these, instead of the rows above; each has its parts, which follow
-  // those of the block before.  Then `writers` is set.
+  // cut: if not empty, the tensor consists of these blocks instead of `rows`.  Parts are numbered
+  // block by block; `writers` must be set.
   std::vector<TensorBlock> blocks;
   std::int64_t rank;  // not cut: where it is stored
   std::shared_ptr<const std::vector<std::int64_t>>
@@ -62,9 +62,9 @@ struct TensorItem {
   // the order of their elements.  Requires: measure().
   template <typename Visit>
   void for_each_chunk(const Visit& visit) const;
-  // Computes the sizes of its items.
+  // Computes the sizes of the tensor's items.
   void measure();
-  // Elements of a part.
+  // Returns the number of elements of a part.
   std::uint64_t numel_of(std::int64_t part) const;
 
  private:
@@ -73,7 +73,7 @@ struct TensorItem {
     return static_cast<std::int64_t>(writers->size() / blocks.size());
   }
   RowCut rows_of(const TensorBlock& block) const;
-  // The boxes of a part that is not one, in the order of their elements.
+  // Returns the boxes of a part that consists of several, in the order of their elements.
   std::vector<Box> boxes_of(std::int64_t part) const;
   std::int64_t part_count() const {
     if (!blocks.empty()) return static_cast<std::int64_t>(writers->size());
@@ -86,8 +86,9 @@ struct TensorItem {
   std::uint64_t bytes_of(std::int64_t part, const Box& box) const;
 
   std::uint64_t bytes_;       // if parts are boxes: bytes of the items of all parts but the last
-  std::uint64_t last_bytes_;  // and of that one's
-  // If they are not: bytes by the size of the box.  There are few different sizes.
+  std::uint64_t last_bytes_;  // and of the last part's item
+  // If parts are not boxes: bytes of an item by the size of its box.  There are few different
+  // sizes.
   std::vector<std::pair<std::vector<std::int64_t>, std::uint64_t>> bytes_of_sizes_;
 };
 
@@ -126,9 +127,9 @@ class FolderPlan {
     return file_bytes_[static_cast<std::size_t>(rank)];
   }
 
-  // The name of a rank's file.
+  // Returns the name of a rank's file.
   std::string file_name(std::int64_t rank) const { return data_file_name(rank, file_number_); }
-  // Gives all files that number, instead of 0.
+  // Sets the number in the names of all files, which else is 0.
   void number_files(std::int64_t number) { file_number_ = number; }
 
   // Computes the places of tensors' items: the offset of each rank's next item.
@@ -146,7 +147,7 @@ class FolderPlan {
 
  protected:
   explicit FolderPlan(std::int64_t world_size) : world_size_(world_size) {}
-  // Adds the item of a value that is written as it is.  `encode`: its encoding is kept if there is
+  // Adds the item of a value that is written as it is.  `encode`: keeps the encoding if there is
   // room.
   void add_value(std::size_t entry, const Value& value, bool encode);
   // Computes offsets and sizes of files, once all items have their ranks.

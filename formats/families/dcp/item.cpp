@@ -19,7 +19,7 @@ namespace {
 constexpr std::uint64_t kMaxExpansion = 100'000;
 constexpr std::uint64_t kMinExpandedBytes = 64U << 20U;
 
-// Returns whether it is one of the zstd transforms that we undo: "stream.zstd@domain/1.2".
+// Returns whether the transform is a zstd transform that can be undone: "stream.zstd@domain/1.2".
 bool is_zstd(std::string_view transform) {
   const std::size_t slash = transform.rfind('/');
   if (slash == std::string_view::npos) return false;
@@ -81,8 +81,8 @@ Item open_item(const std::shared_ptr<const File>& file, const Location& location
   try {
     Item item = item_bytes(file, location, transforms, spill);
     if (sniff_torch_stream(*item.stream) == TorchStream::kOther && transforms.empty()) {
-      // PyTorch's FileSystemWriter can put all tensors of a file into one safetensors blob; every
-      // one of its items then names the blob's start, and a length that means nothing.
+      // PyTorch's FileSystemWriter can put all tensors of a file into one safetensors blob; each of
+      // its items then names the start of the blob, and a meaningless length.
       std::array<std::byte, 9> start{};
       if (file->size() - location.offset >= start.size()) {
         file->read_at(location.offset, start);
@@ -123,7 +123,7 @@ bool expect_item(const File& file, const Location& location, std::uint64_t begin
   begin = std::min(begin, length);
   end = end > length - bytes ? length : end + bytes;
   bool more = true;
-  // One hint for what follows each other: requests are cut out of each.
+  // Neighbouring ranges are one hint: a request lies within one hint.
   if (begin <= bytes) begin = 0;
   if (begin != 0) more = file.read_ahead(location.offset, bytes);
   if (begin < end) more = file.read_ahead(location.offset + begin, end - begin);
@@ -150,8 +150,8 @@ ChunkData item_tensor(const Item& item, const std::string& key, DType dtype,
     data.storage_bytes = item.tensor->bytes;
     data.dtype = found_dtype;
   } else if (auto low_bit = low_bit_of(item, refuse)) {
-    // Its declared type is only nominal and is lost in copies: elements are float32 unless the
-    // metadata say otherwise.
+    // The tensor's declared type is only nominal and is lost in copies: elements are float32 unless
+    // the metadata say otherwise.
     if (can_cast(DType::kFloat32, dtype)) low_bit->dtype = dtype;
     found_shape = low_bit->shape;
     found_dtype = low_bit->dtype;

@@ -26,21 +26,21 @@ struct Item {
 };
 
 // Reads the bytes that `location` names, with transforms undone: `place` and `stream` of an item.
-// Throws: kExtent, kUnsupported (an unknown transform), what decompressing throws.
+// Throws: kExtent, kUnsupported (an unknown transform), the errors of decompressing.
 Item item_bytes(const std::shared_ptr<const File>& file, const Location& location,
                 const std::vector<std::string>& transforms, Spill& spill);
 
 // Opens the item that `location` names.  `key` picks the tensor of a safetensors blob; `archive` is
-// put into storage references.  Throws: kExtent, kUnsupported (an unknown transform), kZipEocd if
-// the bytes are neither; what read_torch_file and safetensors::read_header throw.  Messages begin
-// with file and key.
+// put into storage references.  Messages begin with file and key.
+// Throws: kExtent, kUnsupported (an unknown transform), kZipEocd if the bytes are neither; the
+// errors of read_torch_file and safetensors::read_header.
 Item open_item(const std::shared_ptr<const File>& file, const Location& location,
                const std::vector<std::string>& transforms, const std::string& key,
                std::uint64_t archive, Spill& spill);
 
-// Hint: open_item() follows for this item, and the bytes [begin, end) of its elements are read.  So
-// its ends may be fetched from the disk, and both from a store; UINT64_MAX: to the last one.
-// Returns whether more hints are worth giving.
+// Hint: open_item() follows for this item, and then bytes [begin, end) of its elements are read;
+// UINT64_MAX: to the last one.  The ends of the item may be fetched from the disk, and ends and
+// elements from a store.  Returns whether more hints are worth giving.
 bool expect_item(const File& file, const Location& location, std::uint64_t begin = 0,
                  std::uint64_t end = UINT64_MAX) noexcept;
 

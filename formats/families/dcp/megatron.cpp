@@ -15,13 +15,13 @@
 namespace fsdp::formats::dcp {
 namespace {
 
-// Four short members.
+// Enough for four short members.
 constexpr std::uint64_t kMaxMetadataJsonBytes = 64U << 10U;
 constexpr std::string_view kBackend = "torch_dist";
 constexpr std::string_view kSharded = "sharded_backend";
 constexpr std::string_view kShardedVersion = "sharded_backend_version";
 
-// The members of metadata.json beside the first, as JSON writes their only values.
+// The members of metadata.json after the first, with their only known values as JSON text.
 struct Member {
   std::string_view name;
   std::string_view value;
@@ -32,7 +32,7 @@ constexpr std::array<Member, 3> kMembers = {{
     {"common_backend", "\"torch\"", true},
     {"common_backend_version", "1", true},
 }};
-// Bytes of a value of metadata.json in messages.
+// Limit of the bytes of a value of metadata.json in messages.
 constexpr std::size_t kMaxShown = 80;
 
 Finding found(ErrorCode code, std::string message, Finding::Severity severity,
@@ -54,8 +54,8 @@ Json read_metadata_json(const File& file) {
   return parse_json({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
 }
 
-// Finds members that no version writes with these values.  They are warnings: Megatron-Core 0.17
-// and later read the first member alone.
+// Warns of members that no version writes with these values.  No damage: Megatron-Core 0.17 and
+// later read only the first member.
 void check_members(const Json& json, MegatronFolder& result) {
   const auto warn = [&](std::string message) {
     result.findings.push_back(
@@ -122,7 +122,7 @@ std::optional<MegatronFolder> megatron_folder(const Folder& folder,
     const std::string* name = backend == nullptr ? nullptr : backend->as_string();
     const bool known = name != nullptr && *name == kBackend;
     if (!common && !item) {
-      // Others call files metadata.json, too.
+      // Other programs write files named metadata.json, too.
       if (!known) return std::nullopt;
       result.findings.push_back(found(
           ErrorCode::kShardMissing,

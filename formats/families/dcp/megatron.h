@@ -27,16 +27,16 @@ struct MegatronFolder {
   Findings findings;                   // what is missing, or contradicts something else
 };
 
-// `item`: the folder has the item of the common state.  Returns nothing if the folder, although it
-// has files of these names, is not Megatron-Core's.
-// Throws: what opening and reading files throw.
+// Describes a folder of Megatron-Core; nothing if the folder is none, even if it has files of these
+// names.  `item`: the folder has the item of the common state.
+// Throws: the errors of opening and reading files.
 std::optional<MegatronFolder> megatron_folder(const Folder& folder,
                                               const std::vector<std::string>& names, bool item);
 
 // Returns the common state that the item's value holds; nullptr if it is not a list of one dict.
 // Lifetime: that of `root`.
 const Value* common_state_of(const Value& root);
-// Returns the value of such an item.
+// Returns the value of an item that holds the common state.
 Value common_state_item(Value state);
 
 }  // namespace fsdp::formats::dcp

@@ -6,10 +6,10 @@
 
 namespace fsdp::formats::dcp {
 
-// Adds the rank-local metadata of one more rank to those read so far: chunks of tensors with the
-// same name are joined; replicated values are kept once, replicated chunks are noted as replicas of
-// the first one.  Throws: kDtype, kShape,
-// kMetaType if two ranks disagree on a name.
+// Adds the rank-local metadata of one more rank to those read so far.  Chunks of tensors with the
+// same name are joined; replicated values are kept once; replicated chunks become replicas of the
+// first one.
+// Throws: kDtype, kShape, kMetaType if two ranks disagree on a name.
 void merge_metadata(Metadata& whole, Metadata part);
 
 }  // namespace fsdp::formats::dcp

@@ -26,7 +26,7 @@ constexpr std::array<std::string_view, 7> kOtherLayouts = {
 // More findings of one kind than this add no information.
 constexpr std::size_t kMaxFindingsOfAKind = 20;
 
-// The path of a key: ('model', 'layers', 0, 'weight').
+// Returns the path of a key: ('model', 'layers', 0, 'weight').
 std::optional<KeyPath> path_of(const Value& value) {
   if (value.kind() != ValueKind::kTuple && value.kind() != ValueKind::kList) return std::nullopt;
   KeyPath path;
@@ -43,7 +43,7 @@ std::optional<KeyPath> path_of(const Value& value) {
   return path;
 }
 
-// Puts the tables together: the place of each chunk.
+// Makes an index of the tables: finds the place of each chunk.
 class Assembler {
  public:
   Assembler(MetadataTables& tables, std::string name) : t_(tables), name_(std::move(name)) {}
@@ -74,7 +74,7 @@ class Assembler {
           number == t_.key_numbers.end() ? std::span<std::uint32_t>() : items_of(number->second));
     }
     for (std::uint32_t key = 0; key < used.size(); ++key) {
-      // Plans name keys too; only an item makes one.
+      // Plans name keys too; only a key with an item is an orphan.
       if (used[key] == 0 && !items_of(key).empty()) {
         report(ErrorCode::kOrphan, t_.keys[key],
                "an item is stored for a key that state_dict_metadata lacks");
@@ -172,7 +172,7 @@ class Assembler {
     t_.root.storage_data = {};
   }
 
-  // Slots of the items of a key.
+  // Returns the slots of the items of a key.
   std::span<std::uint32_t> items_of(std::uint32_t key) {
     return std::span(order_).subspan(begin_[key], begin_[key + 1] - begin_[key]);
   }
@@ -283,7 +283,7 @@ class Assembler {
     out_.index.add(std::move(tensor));
   }
 
-  // The position in `slots` of the item at the chunk's offset.
+  // Returns the position in `slots` of the item at the chunk's offset.
   std::optional<std::size_t> slot_of(const MetadataDims& offset, std::size_t chunk,
                                      std::span<std::uint32_t> slots,
                                      std::vector<std::uint32_t>& sorted) {

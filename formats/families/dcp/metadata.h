@@ -36,10 +36,11 @@ struct Metadata {
 
 // Reads the stream that fills `source`.  `name` is the file's name, for findings.
 //
-// Names that PyTorch's writers do not produce are refused (kGlobal), except those in
-// `allowed_globals`, which make planner_data unusable if they occur in it.  Millions of chunks are
-// folded as they come: memory is some hundred bytes per chunk.  Throws: kMetaType, kDtype,
-// kOverflow, kGlobal, kType, kKey, kReduce, kBuild, kLimitDepth; what the pickle machine throws.
+// Refuses names that PyTorch's writers do not produce (kGlobal), except those in `allowed_globals`,
+// which make planner_data unusable if they occur in it.  Folds millions of chunks into tables as
+// they come: memory is some hundred bytes per chunk.
+// Throws: kMetaType, kDtype, kOverflow, kGlobal, kType, kKey, kReduce, kBuild, kLimitDepth; the
+// errors of the pickle machine.
 Metadata read_metadata(const ByteSource& source, const std::string& name,
                        const std::set<std::string>& allowed_globals = {});
 

@@ -14,16 +14,16 @@
 namespace fsdp::formats::dcp {
 namespace {
 
-// Records are sent together until they have so many bytes.
+// Records are sent together once they have this many bytes.
 constexpr std::size_t kPortionBytes = 4U << 20U;
 // Chunks in one record.
 constexpr std::size_t kChunksAtOnce = 4096;
 
-// Sends records, each of which is whole in one portion.
+// Sends records in portions of whole records.
 class Sender {
  public:
   explicit Sender(Team& team) : team_(team) {}
-  // Ends a record.
+  // Adds a whole record.
   void add(Packed record) {
     waiting_ += record.take();
     if (waiting_.size() >= kPortionBytes) flush();
@@ -37,11 +37,11 @@ class Sender {
   std::string waiting_;
 };
 
-// Receives them.
+// Receives the records.
 class Receiver {
  public:
   explicit Receiver(Team& team) : team_(team), rest_({}) {}
-  // Begins a record.
+  // Returns the reader, at the beginning of a record.
   Unpacked& next() {
     if (rest_.empty()) {
       portion_ = team_.from_leader("metadata");
@@ -169,7 +169,7 @@ void send(Sender& sender, const TensorEntry& tensor) {
   }
 }
 
-// The rest of a record that began with 1, and its chunks.
+// Receives the rest of a record that began with 1, and its chunks.
 TensorEntry receive_tensor(Receiver& receiver, Unpacked& head) {
   TensorEntry tensor;
   tensor.key = head.text();

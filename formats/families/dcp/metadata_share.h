@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gives the metadata that one process has read to others, which need neither its file nor the time
-// to parse it.
+// Sends the metadata that one process has read to others, which then need not read and parse the
+// file.
 #pragma once
 
 #include "formats/bytes/base/team.h"
@@ -8,9 +8,9 @@
 
 namespace fsdp::formats::dcp {
 
-// Returns on every member what the leader gives as `metadata`; that of the others is not used.  It
-// is sent in portions: beside it a member needs some ten MiB, unless single names are longer.
-// Throws: like Team::exchange.
+// Returns the leader's `metadata` on every member; that of the others is ignored.  The metadata is
+// sent in portions: a member needs some ten MiB in addition, unless single names are longer.
+// Throws: the errors of Team::exchange.
 Metadata share_metadata(Team& team, Metadata metadata);
 
 }  // namespace fsdp::formats::dcp

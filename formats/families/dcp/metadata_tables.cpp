@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::size_t kMaxRank = 64;
 
-// A chunk with its item takes at least these many bytes of the stream.
+// Least bytes of the stream that a chunk with its item takes.
 constexpr std::uint64_t kChunkPickleBytes = 140;
 constexpr std::uint64_t kMaxReservedRows = 4'000'000;
 
@@ -40,7 +40,7 @@ std::optional<MetadataClass> record_class(std::string_view name) {
   return std::nullopt;
 }
 
-// Every name that a built-in writer can produce.
+// Returns the class of a name that a built-in writer can produce; nothing for other names.
 std::optional<MetadataClass> known_class(std::string_view module, std::string_view name) {
   if (module == "torch.distributed.checkpoint.metadata" ||
       module == "torch.distributed._shard.checkpoint.metadata") {
@@ -127,8 +127,8 @@ class Fields {
 
 class MetadataHost : public PickleHost {
  public:
-  // `stream_bytes` tells how many rows there may be: tables that grow by doubling would copy and
-  // touch twice the memory, and reserved memory that is not used costs nothing.
+  // `stream_bytes` bounds the number of rows, which are reserved: tables that grow by doubling
+  // would copy and touch twice the memory, while unused reserved memory costs nothing.
   MetadataHost(const std::set<std::string>& allowed, std::uint64_t stream_bytes)
       : allowed_(allowed) {
     const auto rows =
@@ -226,7 +226,7 @@ class MetadataHost : public PickleHost {
   }
 
  private:
-  // getattr accepts only plain data.
+  // Throws unless the call of getattr names plain data.
   void check_member(std::span<const Value> args) const {
     const GlobalName* cls = args.size() == 2 ? args[0].as_global() : nullptr;
     const std::string* member = args.size() == 2 ? args[1].as_string() : nullptr;
@@ -362,8 +362,8 @@ class MetadataHost : public PickleHost {
     }
   }
 
-  // A tuple (dtype, layout, requires_grad, memory format, pin_memory[, strides]), or a dict of the
-  // same.
+  // Reads a tuple (dtype, layout, requires_grad, memory format, pin_memory[, strides]), or a dict
+  // of the same.
   void build_properties(MetadataTables::Properties& row, const Value& state) {
     const Value* dtype = nullptr;
     const Value* layout = nullptr;

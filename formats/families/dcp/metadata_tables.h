@@ -111,8 +111,8 @@ struct MetadataTables {
 // the class's table.
 bool is_record(const Value& value, MetadataClass cls);
 
-// Reads the stream that fills `source` into tables.  `root` keeps the three dicts with records as
-// opaque values.  Throws: like read_metadata (dcp/metadata.h).
+// Reads the stream that fills `source` into tables.  `root` keeps the three dicts, with records as
+// opaque values.  Throws: the errors of read_metadata (dcp/metadata.h).
 MetadataTables read_metadata_tables(const ByteSource& source,
                                     const std::set<std::string>& allowed_globals);
 

@@ -100,7 +100,7 @@ class MetadataWriter {
   void begin_item(std::size_t entry);
   void place(const ItemPlace& place);
   void step(const std::string& text);
-  // Dicts and lists are filled in batches, as Python's pickler does: its reader holds one at a
+  // Fill dicts and lists in batches, as Python's pickler does: its reader holds one batch at a
   // time.
   void begin_batch(std::uint64_t& count);
   void end_batches(std::uint64_t& count, PickleOp end);

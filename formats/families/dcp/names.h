@@ -22,22 +22,23 @@ inline constexpr std::string_view kMegatronMetadataName = "metadata.json";
 // Their layouts (see CheckpointDescription): with that file, and with that item.
 inline constexpr std::string_view kMegatronLayout = "megatron";
 inline constexpr std::string_view kMegatronItemLayout = "megatron-0.19";
-// The folders inside one of NeMo: one of Megatron-Core, and what NeMo makes the model from.
+// The folders inside a folder of NeMo: one of Megatron-Core, and the context of the model.
 inline constexpr std::string_view kNemoWeights = "weights";
 inline constexpr std::string_view kNemoContext = "context";
 
-// The file beside .metadata whose entries are values of a folder of that layout (see
-// CheckpointDescription); empty for layouts without.
+// Returns the name of the file beside .metadata whose entries are values of the checkpoint, for a
+// folder of that layout (see CheckpointDescription); empty for layouts without such a file.
 std::string_view state_file_of(std::string_view layout);
-// Returns whether it is one of the two of Megatron-Core's torch_dist.
+// Returns whether the layout is one of the two of Megatron-Core's torch_dist.
 bool is_megatron_layout(std::string_view layout);
 bool is_state_file(std::string_view name);
 
-// "__3_0.distcp" -> 3.
+// Returns the rank: "__3_0.distcp" -> 3.
 std::optional<std::int64_t> rank_of_data_file(std::string_view name);
-// "__3.metadata" -> 3: the file that each rank writes if no coordinator gathers the metadata.
+// Returns the rank in the name of the file that each rank writes if no coordinator gathers the
+// metadata: "__3.metadata" -> 3.
 std::optional<std::int64_t> rank_of_local_metadata(std::string_view name);
-// "__3_0.distcp" from (3, 0).
+// Returns "__3_0.distcp" for (3, 0).
 std::string data_file_name(std::int64_t rank, std::int64_t number);
 
 }  // namespace fsdp::formats::dcp

@@ -49,7 +49,7 @@ std::int64_t open_files_at_once(std::size_t source_files) {
   return std::max<std::int64_t>(16, most - spare);
 }
 
-// Returns the number that suits every member of a team: each writes the same files at once.
+// Returns the least number of all members of a team: they must write the same files at once.
 std::int64_t agreed(Team* team, std::int64_t files_at_once) {
   if (team == nullptr) return files_at_once;
   std::int64_t least = files_at_once;
@@ -59,8 +59,8 @@ std::int64_t agreed(Team* team, std::int64_t files_at_once) {
   return least;
 }
 
-// Returns a number of data files that no file in a folder of a store has.  While the folder is
-// replaced its old metadata lead to its old data then.
+// Returns a number that no data file in the folder has, if that lies in a store: while the folder
+// is replaced, its old metadata then still lead to its old data.
 std::int64_t free_number(const std::filesystem::path& destination, const std::string& prefix) {
   const Store* const store = store_of(destination.native());
   if (store == nullptr) return 0;
@@ -118,7 +118,8 @@ class RankFiles {
   }
 
  private:
-  // An item whose payload is being copied: the archive's other parts follow, with the checksum.
+  // An item whose payload is being copied; the archive's other parts and the checksum are written
+  // later.
   struct OpenItem {
     std::shared_ptr<TorchSaveLayout> layout;
     OutputFile* file;
@@ -206,7 +207,7 @@ class RankFiles {
     }
     std::vector<std::uint32_t> crcs(order.size());
     std::vector<OpenItem*> items;  // of each piece
-    // A part of a file that goes to a store is sent when it has no gaps.
+    // A store is sent a part of a file as soon as the part has no gaps.
     const bool early = !files_.empty() && files_.front()->sent_by_parts();
     if (early) {
       for (OpenItem& item : open_) {

@@ -23,26 +23,26 @@ struct DcpOutputOptions {
   std::string folder;          // inside the destination, "" or with a slash at the end
   // The layout that the folder gets (see CheckpointDescription); empty: that of the source.
   std::string layout;
-  // The contents of a meta.pt beside it, instead of the source's; no such file if empty.
+  // If set: the contents of meta.pt, instead of the source's; empty: no such file.
   std::optional<Value> meta;
   // Called for each value after it is read, before anything is written; may throw to refuse it.
   std::function<void(const std::string& key, const Value& value)> on_value;
 };
 
-// One `__R_0.distcp` per rank (empty if the rank has nothing): values first, then tensors, one
-// after another, each as torch.save writes it.  `.metadata` comes last.  State that Lightning keeps
-// in meta.pt stays there, and state that Megatron-Core keeps in common.pt or, by the layout, in an
-// item; its metadata.json comes after .metadata.
+// One data file `__R_N.distcp` per rank (empty if the rank has nothing): values first, then
+// tensors, one after another, each as torch.save writes it.  `.metadata` comes after them.  State
+// that Lightning keeps in meta.pt stays there.  State that Megatron-Core keeps in common.pt goes
+// there or, depending on the layout, into an item; its metadata.json comes after .metadata.
 //
 // `content` is the result of content_of, edited or not.  Lifetime: the source outlives the output.
 // Memory: a few hundred bytes per entry and 16 per rank, whatever the tensors hold.
-// Throws: kUsage (world size), what entries_of and ShardingRule throw, and what reading values
-// throws.
+// Throws: kUsage (world size), the errors of entries_of and ShardingRule, and those of reading
+// values.
 class DcpOutput : public Output {
  public:
   std::int64_t cut_tensors() const { return cut_tensors_; }
   std::int64_t whole_tensors() const { return whole_tensors_; }
-  // Adds the files to a folder that is committed with others; `total` counts the bytes copied.
+  // Adds the files to `parent`, which the caller commits; adds the bytes copied to `total`.
   virtual void write_into(AtomicFolder& parent, const CopyOptions& options, CopyResult& total) = 0;
 
  protected:

@@ -44,7 +44,7 @@ class ChunkBytes {
   std::span<const std::byte> rest_;  // of the part
 };
 
-// Positions in `.metadata` come from the plan, not from the bytes that were written.
+// Throws unless the stream is at its planned position, which `.metadata` will name.
 void check_position(const OutputStream& out, std::uint64_t planned) {
   if (out.position() == planned) return;
   throw Error(ErrorCode::kExtent, cat(out.file().name(), ": wrote ", out.position(),

@@ -32,32 +32,32 @@ struct PartTensor {
   std::vector<TensorBlock> blocks;
 };
 
-// The dense tensor that stands for tensor `number` of a list, as content_of has tensors of an
-// index (content.h).
+// Returns the dense tensor that stands for tensor `number` of a list, as content_of does for
+// tensors of an index (content.h).
 Value part_reference(std::size_t number, const PartTensor& tensor);
 
-// Values are in rank 0's file, whole tensors spread over the ranks as DCP does it (dcp/balance.h).
-// A part is a chunk, or several if its rows are more than one box (boxes_of_rows).  Parts without
-// rows have none; tensors without dimensions or elements are in the file of the rank that has the
-// first part.
+// Values are in rank 0's file; whole tensors are spread over the ranks as DCP does it
+// (dcp/balance.h).  A part is one chunk, or several if its rows are more than one box
+// (boxes_of_rows).  Parts without rows have no chunk; tensors without dimensions or elements are in
+// the file of the rank that has the first part.
 class RankPlan : public FolderPlan {
  public:
-  // `content`: a nested dict whose tensors are references to `tensors`.  The same on every rank
-  // except for plain values, which only rank 0 needs: they are encoded if `with_values` is set.
+  // `content`: a nested dict whose tensors are references to `tensors`.  It must be the same on
+  // every rank, except for plain values, which only rank 0 needs; `with_values`: encodes them.
   // Throws: kUsage (world size), kUnsupported naming a value (a tuple) that holds a tensor in
-  // parts; what entries_of and write_pickle throw.
+  // parts; the errors of entries_of and write_pickle.
   RankPlan(const Value& content, std::span<const PartTensor> tensors, std::int64_t world_size,
            bool with_values);
 };
 
-// The bytes of tensor `number` on this rank, dense and row-major: its part, or the whole.
+// Returns the bytes of tensor `number` on this rank, dense and row-major: its part, or the whole.
 // Lifetime: until the next call.
 using PartBytes = std::function<std::span<const std::byte>(std::size_t number)>;
 
 // Writes `rank`'s part of the folder, after reserving space for it; does not finish the file.
 // `use`: see OutputStream.
-// Throws: kNoSpace, kIo; what `bytes` throws; kShape if it returns another number of bytes than
-// planned; kExtent if anything else does not lie at its planned place.
+// Throws: kNoSpace, kIo; the errors of `bytes`; kShape if `bytes` returns another number of bytes
+// than planned; kExtent if anything else does not lie at its planned place.
 void write_rank_file(OutputFile& file, const RankPlan& layout, std::int64_t rank,
                      const PartBytes& bytes, CacheUse use);
 

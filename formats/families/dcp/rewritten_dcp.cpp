@@ -42,7 +42,8 @@ bool is_empty_mapping(const Value& value) {
   return entries && entries->empty();
 }
 
-// Files that this program puts beside data files: they describe the source's files only.
+// Returns whether this program puts the file beside data files: it describes the source's files
+// only.
 bool is_own_note(std::string_view name) {
   return is_seal_name(name) || name == kSharedName;
 }
@@ -95,15 +96,15 @@ class Rewriting : public RewrittenDcp {
  private:
   bool is_megatron() const { return dcp::is_megatron_layout(source_.description().layout); }
 
-  // Returns whether a new value belongs where the source keeps several in one mapping: in place of
-  // one of those, or as one that no rank shards.
+  // Returns whether a new value belongs into the one mapping in which the source keeps several
+  // values: it replaces one of them, or no rank shards it.
   bool is_meta(const Leaf& leaf) const {
     const auto* key = leaf.path.size() == 1 ? std::get_if<std::string>(&leaf.path[0]) : nullptr;
     if (key == nullptr) return false;
     return members_.contains(*key) || (is_megatron() && key->find("/shard_") == std::string::npos);
   }
 
-  // Returns whether that mapping is what it was.
+  // Returns whether that mapping is unchanged.
   bool meta_stays() const { return !meta_changed_ && meta_.size() == members_.size(); }
 
   Value meta_value() const {
@@ -113,7 +114,7 @@ class Rewriting : public RewrittenDcp {
     return Value::dict(std::move(entries));
   }
 
-  // Megatron-Core's common state, where it is an item.
+  // Adds Megatron-Core's common state, where it is an item.
   void add_common_item() {
     if (source_.description().layout != dcp::kMegatronItemLayout) return;
     const std::string key(dcp::kMegatronCommonKey);
@@ -125,7 +126,7 @@ class Rewriting : public RewrittenDcp {
                             : added_.add(dcp::common_state_item(meta_value()), key)});
   }
 
-  // Like verify --fast: reads no data.
+  // Checks what verify --fast checks: reads no data.
   void check_source() const {
     throw_if_damaged(source_.findings(), source_.description().path);
     Findings findings;
@@ -195,7 +196,8 @@ class Rewriting : public RewrittenDcp {
     }
   }
 
-  // Items of a safetensors blob are found by the names in it, which stay.
+  // Throws if a renamed tensor lies in a safetensors blob: items are found by the names in the
+  // blob.
   void check_items_are_archives() const {
     std::set<std::uint32_t> looked_into;
     for (const Entry& entry : entries_) {
@@ -219,7 +221,8 @@ class Rewriting : public RewrittenDcp {
     }
   }
 
-  // Bytes of items in each file of the source; several entries may share one.
+  // Sums the bytes of items in each file of the source; an item that several entries share counts
+  // once.
   class ItemBytes {
    public:
     void add(const Location& location) {
@@ -316,7 +319,7 @@ class Rewriting : public RewrittenDcp {
   void plan_meta(const fs::path& above) {
     if (!meta_file_) return;
     if (meta_stays()) return plan_shared(meta_name_, above);
-    // Megatron-Core loads no folder without it.
+    // Megatron-Core does not load a folder without it.
     if (meta_.empty() && !is_megatron()) return;
     meta_writer_.emplace(source_, meta_value());
     plan_.files.push_back({meta_name_, meta_writer_->file_bytes()});
@@ -430,7 +433,7 @@ void Rewriting::share(AtomicFolder& out, const CopyOptions& options, CopyResult&
       throw Error(ErrorCode::kChanged, cat(file->name(), ": has ", file->size(), " bytes now, had ",
                                            planned.bytes, " before"));
     }
-    // Before the link: later writes then show as a change.
+    // Taken before the link, so that later writes show as a change.
     SharedFile record = shared_file(planned.name, *file);
     const auto crc = crcs.find(planned.name);
     const Sharing how =
@@ -468,8 +471,8 @@ void Rewriting::write_record(AtomicFolder& out, const std::vector<SharedFile>& f
   }
 }
 
-// Returns the checksums from the source's seal, if it has one: whatever the files are now, the
-// output's seal says what they ought to be, and nothing has to be read.
+// Returns the checksums from the source's seal, if it has one.  The output's seal then says what
+// the files should be, whatever they are now, and nothing has to be read.
 std::map<std::string, std::uint32_t> Rewriting::sealed_crcs() const {
   std::map<std::string, std::uint32_t> crcs;
   if (!options_.output.seal) return crcs;

@@ -16,8 +16,8 @@
 namespace fsdp::formats::dcp {
 namespace {
 
-// A value with each tuple replaced by a name that stands for it, so that leaves_of does not take
-// it apart.
+// Replaces each tuple in a value by a name that stands for it, so that leaves_of does not take it
+// apart.
 class TupleHider {
  public:
   Value hide(const Value& value) {
@@ -58,8 +58,8 @@ class TupleHider {
   std::unordered_map<const void*, Value> known_;
 };
 
-// The name that "state.<name>.<slot>" and "param_groups.<name>.<option>" hold; nothing where it is
-// neither.
+// Returns the name in "state.<name>.<slot>" or "param_groups.<name>.<option>"; nothing for other
+// texts.
 std::optional<std::string> name_within(std::string_view step) {
   for (const std::string_view head :
        {std::string_view("state."), std::string_view("param_groups.")}) {

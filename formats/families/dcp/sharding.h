@@ -18,11 +18,11 @@
 namespace fsdp::formats::dcp {
 
 // Returns the entries of `content` by the rule of PyTorch 2.4 and later: mappings are always taken
-// apart, lists if they hold a tensor, a mapping, or a list that is taken apart, tuples never.
-// An empty mapping leaves no entry: a loader whose state dict has one there, too, would take the
-// folder for one of PyTorch before 2.4, and miss what lists hold.
+// apart; lists are if they hold a tensor, a mapping, or a list that is taken apart; tuples never
+// are.  An empty mapping leaves no entry: with one, a loader whose state dict also has an empty
+// mapping there would take the folder for one of PyTorch before 2.4, and miss what lists hold.
 // Throws: kKey if two paths join to one key; kUnsupported if the root is not a mapping, and for
-// tensors that are more than a view over a storage; what leaves_of throws.
+// tensors that are more than a view over a storage; the errors of leaves_of.
 std::vector<Leaf> entries_of(const Value& content);
 
 // The caller's choices, which override the rule, as globs over keys (select.h).
@@ -34,21 +34,23 @@ struct ShardingChoice {
 // Note [which tensors are cut]
 // FSDP cuts parameters and the optimizer states of their elements, and leaves buffers whole.  A
 // folder of several ranks shows which is which: a tensor of more than one row that lies in one
-// chunk was not cut.  Elsewhere (and if DeepSpeed cut flat tensors), and for tensors of one row,
-// the decision follows from dtype and name:
-// integers and booleans are buffers; tensors named by an optimizer are parameters; if an optimizer
-// names parameters, other floating tensors are frozen parameters if they are called weight or bias,
-// else buffers; if none does, floating tensors are parameters except for the usual names of
-// buffers.  A state of an optimizer is cut if its parameter is and has the same shape; without the
-// parameter, if none of its other states is larger: tables of quantized states are whole.  Tensors
-// without dimensions or elements are never cut.
+// chunk was not cut.  For other sources (and those in which DeepSpeed cut flat tensors), and for
+// tensors of one row, dtype and name decide:
+// - Integers and booleans are buffers.
+// - Tensors that an optimizer names are parameters.
+// - If an optimizer names parameters of the model, other floating tensors are frozen parameters if
+//   they are called weight or bias, else buffers.  If none does, floating tensors are parameters
+//   except for the usual names of buffers.
+// - A state of an optimizer is cut if its parameter is cut and has the same shape; without the
+//   parameter, if none of its other states is larger: tables of quantized states are whole.
+// Tensors without dimensions or elements are never cut.
 //
 // Wrong guesses do not affect correctness: PyTorch loads every layout at every rank count.
 class ShardingRule {
  public:
   // `entries` are those of `content`.  Lifetime: the source and the entries outlive the rule.
   // Throws: kUsage for a glob of `choice` that matches no tensor, and for a tensor that both lists
-  // match; what Checkpoint::value throws for an optimizer's groups.
+  // match; the errors of Checkpoint::value for an optimizer's groups.
   ShardingRule(const Checkpoint& source, const Value& content, const std::vector<Leaf>& entries,
                ShardingChoice choice);
   ShardingRule(const Checkpoint& source, const Value& content, std::vector<Leaf>&& entries,

@@ -14,7 +14,7 @@
 namespace fsdp::formats::dcp {
 namespace {
 
-// Returns whether a tensor of the checkpoint stands anywhere in it.
+// Returns whether the value holds a tensor of the checkpoint.
 bool holds_tensor(const Value& value) {
   const std::vector<Leaf> leaves = leaves_of(value);
   return std::any_of(leaves.begin(), leaves.end(),
@@ -76,7 +76,7 @@ Value SourcePlan::without_common(const Value& content, const ValueCheck& on_valu
     if (name == nullptr || holds_tensor(value)) {
       sharded.emplace_back(key, value);
     } else if (name->find("/shard_") != std::string::npos) {
-      // Each rank has its own of these objects, which is one item whatever it holds.
+      // Each rank has its own object of this name; it is one item, whatever it holds.
       objects.push_back({*name, {*name}, value});
     } else {
       add_to_state_file(*name, value, on_value);

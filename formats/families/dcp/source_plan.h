@@ -22,22 +22,23 @@ using ValueCheck = std::function<void(const std::string& key, const Value& value
 
 class SourcePlan : public FolderPlan {
  public:
-  // `layout`: of the folder (see CheckpointDescription); one with a state file keeps its values
-  // there.  Lifetime: the source outlives the layout.  Throws: like plan_dcp_output.
+  // `layout`: of the folder (see CheckpointDescription); a layout with a state file keeps its
+  // values there.  Lifetime: the source outlives the plan.  Throws: the errors of plan_dcp_output.
   SourcePlan(const Checkpoint& source, const Value& content, std::string_view layout,
              std::int64_t world_size, const ShardingChoice& choice, const ValueCheck& on_value);
 
-  // The entries of the file beside .metadata that holds what no rank shards; empty without one.
+  // Returns the entries of the file beside .metadata that holds what no rank shards; empty if there
+  // is no such file.
   const std::vector<Value::Entry>& state_file() const { return state_file_; }
-  // Values of the checkpoint, those in that file or in one item included.
+  // Returns the number of values of the checkpoint, those in that file or in one item included.
   std::size_t value_count() const { return value_count_; }
 
  private:
   void read_value(std::size_t entry, const ValueCheck& on_value);
   void add_tensor(std::size_t entry, const ShardingRule& rule);
   void choose_ranks();
-  // Moves what belongs into the state file, or the item of the common state, there, and objects of
-  // ranks to `objects`; returns the rest of the content.
+  // Moves what belongs into the state file or the item of the common state to `state_file_`, and
+  // objects of ranks to `objects`; returns the rest of the content.
   Value without_common(const Value& content, const ValueCheck& on_value,
                        std::vector<Leaf>& objects);
   bool is_lightning_meta(const Leaf& entry) const;

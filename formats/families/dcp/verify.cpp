@@ -70,9 +70,8 @@ bool is_padding(std::uint64_t end, std::uint64_t begin) {
   return begin - end < kItemAlignment && begin % kItemAlignment == 0;
 }
 
-// Finds items that share bytes, and bytes of data files that belong to no item.  Items of one
-// safetensors blob all name its start, and a length that means nothing: files with such items are
-// skipped.
+// Finds items that share bytes, and bytes of data files that belong to no item.  Skips files with
+// items of a safetensors blob: they all name the start of the blob, and a meaningless length.
 void check_ranges(const FolderUnderTest& f, const std::vector<ItemRef>& items, Findings& findings) {
   const ItemRef* last = nullptr;
   std::uint64_t end = 0;
@@ -184,7 +183,8 @@ class ItemChecker {
     return result;
   }
 
-  // A tensor that is whole on every rank is taken from the first one.
+  // A difference is only a warning if the tensor is whole on every rank: readers take the first
+  // one.
   void compare_replicas(const ItemRef& ref, Findings& findings) const {
     try {
       std::string torn = f_.torn(*ref.tensor, ref.chunk);
@@ -199,7 +199,7 @@ class ItemChecker {
            .severity = whole ? Finding::Severity::kWarning : Finding::Severity::kDamage});
     } catch (const Error& error) {
       if (error.code() == ErrorCode::kInterrupted) throw;
-      // The check of the replica itself says so.
+      // The check of the replica itself reports this error.
     }
   }
 

@@ -14,7 +14,7 @@
 
 namespace fsdp::formats::dcp {
 
-// Says how a chunk differs from its replicas; empty if it does not.
+// Returns how a chunk differs from its replicas; empty if it does not.
 using ReplicaCheck = std::function<std::string(const TensorEntry& tensor, std::size_t chunk)>;
 
 struct FolderUnderTest {
@@ -29,9 +29,9 @@ struct FolderUnderTest {
   ReplicaCheck torn;
 };
 
-// Checks coverage and extents from the metadata only; then (not `fast`) every item: its archive's
-// structure, each record's CRC, dtype and shape against the metadata, the names in its pickle, its
-// replicas.
+// Checks coverage and extents from the metadata alone.  Then, unless `fast`, checks every item: its
+// archive's structure, each record's CRC, dtype and shape against the metadata, the names in its
+// pickle, its replicas.
 // Throws: kInterrupted, kIo.
 VerifyReport verify_folder(const FolderUnderTest& folder, const VerifyOptions& options);
 

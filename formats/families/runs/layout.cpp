@@ -28,7 +28,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// NeMo's checkpoints hold a folder of Megatron-Core beside what the model is made from.
+// A NeMo checkpoint holds a folder of Megatron-Core and, beside it, the context of the model.
 bool is_nemo_folder(const fs::path& folder) {
   const auto opened = folder_at(folder);
   return opened->is_folder(std::string(dcp::kNemoContext)) &&
@@ -63,7 +63,7 @@ Layout layout_of_file(const ByteSource& file) {
     case TorchStream::kOther:
       break;
   }
-  // First what the beginning shows: HDF5 is looked for all over the file.
+  // safetensors first: its header begins the file, while HDF5's signature may lie further inside.
   if (safetensors::looks_like_safetensors(file)) return Layout::kSafetensors;
   return hdf5::looks_like_hdf5(file) ? Layout::kHdf5 : Layout::kNothing;
 }

@@ -25,18 +25,18 @@ enum class Layout {
   kTorch
 };
 
-// Returns the layout of the one checkpoint that a folder's own files are.  Throws: kIo.
+// Returns the layout of the checkpoint that a folder's own files form.  Throws: kIo.
 Layout layout_of_folder(const std::filesystem::path& folder);
 Layout layout_of_file(const ByteSource& file);
 
-// Returns whether a path has a layout; ignores errors.
+// Returns whether a path has a layout; false if the path cannot be examined.
 bool opens(const std::filesystem::path& path);
 
 // Returns whether a save into the folder was interrupted: data files without metadata.
 bool is_interrupted(const std::filesystem::path& folder);
 
-// Returns whether a file is a checkpoint or was one: a file that lost its bytes, or cannot be
-// opened, must reach the reader that says so.
+// Returns whether a file is or was a checkpoint.  A file that lost its bytes or cannot be opened
+// counts, so that its reader reports the error.
 bool was_checkpoint_file(const std::filesystem::path& path);
 
 }  // namespace fsdp::formats

@@ -11,18 +11,17 @@
 namespace fsdp::formats {
 namespace {
 
-// The words behind which a name tells its place in a run; of those in a name, the first one here
-// counts.
+// Words before the number of a step, the preferred one first.
 constexpr std::array<std::string_view, 7> kCounters = {"step", "iter",  "iteration", "batch",
                                                        "ba",   "epoch", "ep"};
-// Words before a number that tells the same, if no counter is there.
+// Words before the number of a step, if the name has none of kCounters.
 constexpr std::array<std::string_view, 2> kSaves = {"checkpoint", "ckpt"};
 
 // Words before the number of a process.
 constexpr std::array<std::string_view, 6> kProcesses = {"rank",    "shard", "worker",
                                                         "process", "node",  "gpu"};
 
-// Words that names of parts consist of: of models, of optimizers, and of what else is saved.
+// Words that names of parts consist of: models, optimizers, and everything else that is saved.
 constexpr std::array<std::string_view, 20> kModelWords = {
     "model",   "models",    "weight",  "weights", "params", "module",    "policy",
     "actor",   "critic",    "value",   "reward",  "ref",    "reference", "teacher",
@@ -65,8 +64,8 @@ std::string_view stem_of(std::string_view name) {
 struct Number {
   std::size_t begin = 0;
   std::size_t end = 0;
-  std::string_view word;  // the letters before it, one separator between; may be empty
-  bool assigned = false;  // a "=" stands before it, or before the whole part of its fraction
+  std::string_view word;  // letters before the number and at most one separator; may be empty
+  bool assigned = false;  // follows "=", or is the fraction of a number that does
 };
 
 std::vector<Number> numbers_of(std::string_view name) {
@@ -94,8 +93,8 @@ std::vector<Number> numbers_of(std::string_view name) {
   return numbers;
 }
 
-// Returns the place of a word among `words`: whole, or for the long ones at the end of another one
-// ("globalstep").  Returns their count for none.
+// Returns the index in `words` of the first one that the text equals or, for words of more than two
+// letters, ends with ("globalstep"); their count if there is none.
 template <std::size_t count>
 std::size_t rank_among(const std::array<std::string_view, count>& words, std::string_view text) {
   const std::string word = lower(text);
@@ -109,7 +108,7 @@ bool counts(const Number& number) {
   return rank_among(kCounters, number.word) != kCounters.size();
 }
 
-// Returns the number behind the first of the counters that the name has.
+// Returns the number whose word comes first in kCounters; null if no number has such a word.
 const Number* counted(const std::vector<Number>& numbers) {
   const auto best =
       std::min_element(numbers.begin(), numbers.end(), [](const Number& a, const Number& b) {
@@ -176,7 +175,7 @@ std::optional<std::uint64_t> certain_step_of(const std::string& path) {
   const std::string_view name = stem_of(last_name(path));
   const std::vector<Number> numbers = numbers_of(name);
   if (const Number* const number = counted(numbers)) return value_of(name, *number);
-  // Of several numbers, none is known to count.
+  // Of several numbers, any may be the step.
   return numbers.size() == 1 ? value_of(name, numbers.front()) : std::nullopt;
 }
 
@@ -239,7 +238,7 @@ std::string without_part_names(std::string_view path) {
     from = end;
   });
   text.append(path.substr(from));
-  // What stood between two words is not told apart.
+  // Separators that stood around the words do not matter.
   std::erase_if(text, [](char c) { return c == '_' || c == '-' || c == '.'; });
   return text;
 }

@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Levels of folders, and how much is looked at in all.
+// Limits of a search: levels of folders, and files and folders in all.
 constexpr int kMaxLevels = 8;
 constexpr std::size_t kMaxLooked = 20'000;
 
@@ -45,23 +45,23 @@ class Walk {
     return inside(path, levels, nullptr, {});
   }
 
-  // Looks only at what lies in the folder.  `own`: paths of the files that a layout has read, from
-  // its folder on, in which this one is `below` ("" or with a slash at the end); null: there is no
-  // layout.
+  // Looks only at what lies in the folder.  `own`: the files that a layout has read, relative to
+  // its folder; null: there is no layout.  `below`: this folder relative to the layout's folder, ""
+  // or with a slash at the end.
   Contents inside(const fs::path& path, int levels, const std::set<std::string>* own,
                   const std::string& below) {
     Contents contents;
     std::vector<std::string> names = folder_at(path)->list();
     std::sort(names.begin(), names.end(), natural_less);
     for (const std::string& name : names) {
-      // A layout may have a hundred thousand files.
+      // Not counted in looked_: a layout may have a hundred thousand files.
       if (own != nullptr && (own->contains(below + name) || name.ends_with(".distcp"))) continue;
       if (++looked_ > kMaxLooked) {
         throw Error(ErrorCode::kLimitEntries,
                     cat(escape(root_.native()), ": more than ", kMaxLooked,
                         " files and folders to look through"));
       }
-      if (name.starts_with('.')) continue;  // also what an output is while it is written
+      if (name.starts_with('.')) continue;  // also an output while it is written
       Child child{name, {}};
       const fs::path inner = path / name;
       const PlaceKind kind = kind_of_place_itself(inner);
@@ -101,8 +101,8 @@ class Walk {
 
 bool is_run(const std::string& name, const Contents& contents, bool in_step);
 
-// Returns the children that are steps of the folder as a run.  `in_step`: a folder around it tells
-// a step, so that equal names with other numbers are parts.
+// Returns for each child whether it is a step of the folder, seen as a run.  `in_step`: the name of
+// a folder above tells a step, so names that differ only in numbers are parts.
 std::vector<bool> steps_among(const std::string& name, const Contents& contents, bool in_step) {
   std::map<std::string, std::size_t> alike;
   for (const Child& child : contents.children) ++alike[series_of(child.name)];
@@ -141,17 +141,17 @@ bool is_step(const std::string& name, const Contents& contents,
                       [](const Child& child) { return is_part_name(child.name); }));
 }
 
-// The names in the folder of a step.
+// Returns the names of a step's parts, without numbers except ranks.
 std::set<std::string> shape_of(const std::vector<std::string>& parts) {
   std::set<std::string> shape;
-  // Files of processes that are no checkpoint together are told apart.
+  // Files of single ranks are different parts.
   for (const std::string& part : parts)
     shape.insert(tells_rank(part) ? part : without_numbers(part));
   return shape;
 }
 
-// The names in a folder with a layout, which knows itself how many files it has; another step in it
-// is none of them.
+// Returns the names of the checkpoints in a folder that has a layout, without numbers: the reader
+// of the layout checks how many files there are.  Steps inside are left out.
 std::set<std::string> shape_in_layout(const fs::path& path) {
   if (kind_of_place_itself(path) != PlaceKind::kFolder) return {};
   std::set<std::string> shape;
@@ -164,7 +164,7 @@ std::set<std::string> shape_in_layout(const fs::path& path) {
   return shape;
 }
 
-// Returns whether another folder beside it has a name that differs in one number alone.
+// Returns whether a folder beside this one belongs to the same series of names.
 bool has_sibling(const fs::path& folder) {
   const std::string name = name_of_place(folder);
   const std::string series = series_of(name);
@@ -176,7 +176,8 @@ bool has_sibling(const fs::path& folder) {
   });
 }
 
-// Adds the steps of a folder or file.  `one_of_many`: its name differs from others' in one number.
+// Adds the steps of a folder or file.  `one_of_many`: another name beside it differs only in one
+// number.
 void add_steps(const fs::path& path, const Contents& contents, bool one_of_many, RunView& view) {
   if (contents.kind == Contents::Kind::kCheckpoint) {
     view.steps.push_back({path, {}, shape_in_layout(path)});

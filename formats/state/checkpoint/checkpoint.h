@@ -36,7 +36,7 @@ struct VerifyOptions {
   std::function<void(std::uint64_t)> on_progress;  // bytes checked so far; one thread at a time
   std::function<bool()> cancelled;
   FileCrcs* crcs = nullptr;  // receives the checksums of the file parts read; may be null
-  // Divide the checks among these processes, each of which gets the whole report; null: alone.
+  // The processes that divide the checks; each gets the whole report.  Null: this process alone.
   Team* team = nullptr;
 };
 
@@ -58,39 +58,39 @@ class Checkpoint {
 
   const CheckpointDescription& description() const { return description_; }
   const Index& index() const { return index_; }
-  // Damage that opening found already; reading goes on around it.
+  // Returns the damage that opening found; reading goes on around it.
   const Findings& findings() const { return findings_; }
 
   // Narrows the index to the keys for which `keep` returns true.
   void keep(const std::function<bool(const std::string&)>& keep) { keep_entries(index_, keep); }
 
   // Locates the elements of a chunk.  Reads its headers and compares them with the index.
-  // Throws: kDtype, kShape, kUnsupported (quantized, sparse), and what the containers throw, with
-  // file and key.
+  // Throws: kDtype, kShape, kUnsupported (quantized, sparse), and the errors of the containers,
+  // with file and key.
   virtual ChunkData chunk(const TensorEntry& tensor, std::size_t chunk) const = 0;
-  // Hint: chunk() follows for this chunk, and these of its elements, or none, are read.  So its
-  // headers may be fetched from the disk, and both from a store.  Returns whether more hints are
-  // worth giving before something is read.  Errors are left to chunk().
+  // Hint: chunk() follows, and then reads of the elements `part` of the chunk, possibly none.  The
+  // headers may be fetched from the disk, and headers and elements from a store.  Returns whether
+  // more hints are worth giving before something is read.  Errors are left to chunk().
   virtual bool expect_chunk(const TensorEntry& /*tensor*/, std::size_t /*chunk*/,
                             ElementRange /*part*/) const {
     return false;
   }
-  // The same for value().
+  // Hint: value() follows; see expect_chunk.
   virtual bool expect_value(const ValueEntry& /*value*/) const { return false; }
   // Reads a value that is not a tensor; storages inside it are references for `storage`.
-  // Throws: what the containers throw, with file and key.
+  // Throws: the errors of the containers, with file and key.
   virtual Value value(const ValueEntry& value) const = 0;
   // Returns the bytes of a storage reference of `value` or `tree`.
   virtual ChunkData storage(const StorageRef& storage) const = 0;
-  // Returns the whole object if the checkpoint holds one (torch.save); otherwise nothing, and it is
-  // built from the paths.
+  // Returns the whole object if the checkpoint holds one (torch.save); otherwise nothing, and
+  // callers build the object from the paths.
   virtual std::optional<Value> tree() const { return std::nullopt; }
   // Returns a tensor of the index as the object tree of this checkpoint has it (a view, a
   // parameter); nothing if there is no such tree.
   virtual std::optional<Value> tensor_value(std::size_t /*tensor*/) const { return std::nullopt; }
-  // Checks everything there is to check: coverage, extents, archives, checksums.
+  // Checks everything: coverage, extents, archives, checksums.
   virtual VerifyReport verify(const VerifyOptions& options) const = 0;
-  // Throws: kChanged if a file that was read has been written to since it was opened.
+  // Throws: kChanged if a file that was read was written to after it was opened.
   virtual void check_unchanged() const = 0;
 
  protected:

@@ -12,10 +12,10 @@
 namespace fsdp::formats {
 namespace {
 
-// Files held open at once: far below the usual limit of 1024 descriptors a process.
+// Limit of files held open: far below the usual limit of 1024 descriptors of a process.
 constexpr std::size_t kMaxOpenFiles = 256;
-// Threads that open files, most of which wait for the disk or the store; few files are opened
-// sooner than threads are started.
+// Threads that open files; most of them wait for the disk or the store.  Fewer than kFewFiles are
+// opened faster without threads.
 constexpr std::size_t kOpenAtOnce = 16;
 constexpr std::size_t kFewFiles = 16;
 
@@ -83,7 +83,7 @@ void FilePool::check_unchanged() {
   const std::lock_guard lock(mutex_);
   for (Known& known : files_) {
     if (!known.used) continue;
-    // A folder of a store gives the same file again, and that asks the store itself.
+    // A folder of a store returns the same file again, which then asks the store itself.
     if (const auto file = reopen(known); file->read_by_requests()) file->check_unchanged();
   }
 }

@@ -21,15 +21,15 @@ class FilePool {
   // Lifetime: `folder` outlives the pool.
   explicit FilePool(const Folder& folder) : folder_(folder) {}
 
-  // Learns the sizes of the index's files and keeps what identifies each; missing ones stay without
-  // a size.  Many are opened at once: on a slow disk, and in a store that cannot list, each takes a
-  // while.  Throws: kPath, kPathEscape, kNotRegular, kIo, what stores throw.
+  // Sets the sizes of the index's files and remembers what identifies each; a missing file gets no
+  // size.  Opens many at once: each takes a while on a slow disk, and in a store that cannot list.
+  // Throws: kPath, kPathEscape, kNotRegular, kIo, the errors of stores.
   void examine(std::vector<FileEntry>& files);
-  // Returns file number `file` of the index.  Throws: kShardMissing, kChanged if it is not the file
-  // that was examined.
+  // Returns file number `file` of the index.  Throws: kShardMissing; kChanged if the file is not
+  // the one that was examined.
   std::shared_ptr<const File> get(std::uint32_t file);
-  // Returns the same file if no other file has to be closed for it, else null.  Files of a store
-  // need none.
+  // Returns the same file, or null if another file had to be closed for it; that is never so in a
+  // store.
   std::shared_ptr<const File> get_at_hand(std::uint32_t file);
   // Throws: kChanged if a file that `get` returned has changed.
   void check_unchanged();

@@ -15,7 +15,7 @@ namespace fsdp::formats {
 namespace {
 
 constexpr std::size_t kBufferBytes = 1U << 20U;
-// Hints are given so many checks ahead, at least.
+// Hints are given at least this many checks ahead.
 constexpr std::size_t kChecksExpected = 16;
 
 // Returns the first check of a member's share.
@@ -48,7 +48,7 @@ Finding unpack_finding(Unpacked& fields) {
   return finding;
 }
 
-// What the checks returned: sums, and results that say more.
+// Sums over the checks, and the results that hold findings or are wanted one by one.
 struct Results {
   std::uint64_t bytes_checked = 0;
   std::uint64_t bytes_unchecked = 0;
@@ -60,7 +60,7 @@ struct Results {
     if (keep || !result.findings.empty()) kept.emplace(number, std::move(result));
   }
 
-  // Adds those of the other members.
+  // Adds the results of the other members.
   void join(Team& team) {
     Packed mine;
     mine.number(bytes_checked).number(bytes_unchecked).number(kept.size());

@@ -19,7 +19,7 @@ std::vector<Box> boxes_of(std::span<const std::int64_t> shape, ElementRange part
                           static_cast<std::int64_t>(part.first + part.count));
 }
 
-// Gives a hint for what lies in the boxes.  Returns whether more are worth giving.
+// Gives hints for what lies in the boxes.  Returns whether more hints are worth giving.
 bool expect_parts(const Checkpoint& checkpoint, const TensorEntry& tensor, std::size_t chunk,
                   std::span<const Box> boxes) {
   bool more = false;

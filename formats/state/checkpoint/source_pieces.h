@@ -14,16 +14,16 @@
 
 namespace fsdp::formats {
 
-// The whole tensor, dense and row-major; its place in the output is still to be set.
+// Returns the whole tensor, dense and row-major; the caller sets its place in the output.
 // Lifetime: the checkpoint outlives the piece.
 TargetPiece whole_tensor_piece(const Checkpoint& checkpoint, std::size_t tensor);
 
-// The chunks that were opened last, for successive pieces of a tensor: neighbours often meet the
-// same chunk.  Few, because each may hold a file open.
+// The chunks that were opened last, for successive pieces of a tensor: neighbouring pieces often
+// meet the same chunk.  Few, because each may hold a file open.
 class ChunkCache {
  public:
-  // Chunk `chunk` of tensor `tensor`, opened if it is not in the cache.
-  // Throws: what Checkpoint::chunk throws.
+  // Returns chunk `chunk` of tensor `tensor`; opens it if it is not in the cache.
+  // Throws: the errors of Checkpoint::chunk.
   const ChunkData& get(const Checkpoint& checkpoint, std::size_t tensor, std::size_t chunk);
 
  private:
@@ -35,15 +35,15 @@ class ChunkCache {
   std::vector<Held> held_;  // the one used last at the end
 };
 
-// The chunks of one tensor, for pieces that are parts of it: finds those that intersect a box
-// without looking at all of them.  Lifetime: the checkpoint outlives it.
+// The chunks of one tensor, for pieces that are parts of it.  Finds the chunks that intersect a box
+// without looking at all of them.  Lifetime: the checkpoint outlives the source.
 class TensorSource {
  public:
   TensorSource(const Checkpoint& checkpoint, std::size_t tensor,
                std::shared_ptr<ChunkCache> cache = std::make_shared<ChunkCache>())
       : checkpoint_(checkpoint), tensor_(tensor), cache_(std::move(cache)) {}
   const TensorEntry& tensor() const { return checkpoint_.index().tensors[tensor_]; }
-  // Throws: what Checkpoint::chunk throws.
+  // Throws: the errors of Checkpoint::chunk.
   std::vector<SourceChunk> chunks_that_meet(const Box& box);
   // Hint: `chunks_that_meet(box)` follows.
   bool expect(const Box& box, ElementRange part);
@@ -64,11 +64,11 @@ class TensorSource {
   std::vector<Placed> placed_;  // by `begin`; chunks without elements left out
 };
 
-// A box of a tensor, dense and row-major, cast if `dtype` is not the tensor's; its place in the
-// output is still to be set.  Requires: can_cast.
+// Returns a box of a tensor, dense and row-major, cast if `dtype` is not the tensor's; the caller
+// sets its place in the output.  Requires: can_cast.
 TargetPiece box_piece(std::shared_ptr<TensorSource> source, Box box, DType dtype);
 
-// The bytes of a storage as they are (little-endian).
+// Returns the bytes of a storage as they are (little-endian).
 // Throws: kUnsupported if a big-endian storage does not say how wide its elements are.
 TargetPiece storage_piece(const Checkpoint& checkpoint, const StorageRef& storage);
 

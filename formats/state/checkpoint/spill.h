@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compressed data made readable by position: decompressed once, into a file without a name.
+// Makes compressed data readable by position: decompresses them once, into a file without a name.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,8 @@ class Spill {
     std::uint64_t offset;
     std::uint64_t bytes;
   };
-  // Returns the bytes that `fill` writes into the sink; `fill` runs at the first call for this
-  // (file, offset), and its output is kept.  Throws: whatever `fill` throws; kIo, kNoSpace from the
+  // Returns the bytes that `fill` writes into the sink.  `fill` runs at the first call for this
+  // (file, offset); its output is kept.  Throws: the exceptions of `fill`; kIo, kNoSpace from the
   // temporary file.
   Range get(const std::string& file, std::uint64_t offset,
             const std::function<void(const ByteSink&)>& fill);

@@ -8,8 +8,8 @@
 
 namespace fsdp::formats {
 
-// Returns whether a tensor of a model is a buffer by all that its name and dtype tell: it cannot
-// have a gradient, or the last step of its name is one that common modules give to a buffer.
+// Returns whether name and dtype say that a tensor of a model is a buffer: the dtype cannot have a
+// gradient, or the last part of the name is one that common modules give to a buffer.
 bool is_buffer(std::string_view name, DType dtype);
 
 }  // namespace fsdp::formats

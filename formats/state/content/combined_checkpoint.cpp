@@ -15,7 +15,7 @@
 namespace fsdp::formats {
 namespace {
 
-// Archive numbers of a part's storages are below this; the part's number stands above them.
+// Bits of a part's archive numbers; the part's own number is in the bits above.
 constexpr unsigned kPartShift = 48;
 
 class JoinedCheckpoint : public Checkpoint, public TensorObjects {
@@ -91,7 +91,7 @@ class JoinedCheckpoint : public Checkpoint, public TensorObjects {
         };
       }
       const VerifyReport found = part.checkpoint->verify(own);
-      // Findings of opening it are in `findings_` already.
+      // Findings that opening the part made are in `findings_` already.
       const std::size_t known = std::min(part.checkpoint->findings().size(), found.findings.size());
       add_findings(std::span(found.findings).subspan(known), part, report.findings);
       report.items += found.items;
@@ -111,7 +111,8 @@ class JoinedCheckpoint : public Checkpoint, public TensorObjects {
     std::size_t position;  // among the part's tensors or values
   };
 
-  // Storages are told apart by their files' names, and parts have files of the same names.
+  // Adds the part's folder to the file's name: storages are told apart by these names, and parts
+  // have files of the same names.
   static ChunkData in_whole(const CheckpointPart& part, ChunkData data) {
     data.file.insert(0, part.folder);
     return data;
@@ -123,12 +124,12 @@ class JoinedCheckpoint : public Checkpoint, public TensorObjects {
     });
   }
 
-  // Returns whether the part stands in the whole as an object tree of its own.
+  // Returns whether the part is an object tree of its own within the whole.
   static bool has_tree(const CheckpointPart& part) {
     return !part.unwrap && !part.one_value && part.checkpoint->tree();
   }
 
-  // A part without a tree, built from the paths of its entries.
+  // Returns a part without a tree, built from the paths of its entries.
   Value tree_of_keys(std::size_t p) const {
     const auto levels = static_cast<std::ptrdiff_t>(parts_[p].name.empty() ? 0 : 1);
     std::vector<Leaf> leaves;

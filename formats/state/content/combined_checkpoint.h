@@ -19,10 +19,11 @@ struct CheckpointPart {
   std::string folder;      // of its files within the whole, "" or with a slash at the end
 };
 
-// Returns whether everything is below the one top-level key `name`: {"model": ...}.
+// Returns whether every entry is below the top-level key `name`: {"model": ...}.
 bool is_below(const Checkpoint& checkpoint, std::string_view name);
 
-// `description` is of the whole; the number of ranks is the largest of the parts'.
+// Combines the parts.  `description`: of the whole; its number of ranks is raised to the largest of
+// the parts'.
 // Throws: kKey if two parts have the same key.
 std::unique_ptr<Checkpoint> combine_checkpoints(std::vector<CheckpointPart> parts,
                                                 CheckpointDescription description,

@@ -15,8 +15,8 @@
 namespace fsdp::formats {
 namespace {
 
-// For each tensor the first one that is the same view of the same bytes.  Only torch.save and HDF5
-// files show that.
+// Returns for each tensor the first one that is the same view of the same bytes.  Only files of
+// torch.save and HDF5 show aliases.
 std::vector<std::size_t> first_aliases(const Checkpoint& checkpoint) {
   using Place = std::tuple<std::string, std::uint64_t, std::vector<std::int64_t>, DType,
                            std::uint64_t, std::vector<std::int64_t>>;
@@ -42,7 +42,7 @@ Value placeholder(std::size_t number) {
   return Value::opaque(kDeferredValue, number);
 }
 
-// Each tensor's reference is one value, shared by its aliases.
+// Makes one value for each tensor, which its aliases share.
 class References {
  public:
   explicit References(const Checkpoint& checkpoint)
@@ -127,8 +127,8 @@ Value resolved(const Checkpoint& checkpoint, const Value& value) {
 }
 
 Value with_values(const Checkpoint& checkpoint, const Value& root) {
-  // Of a store they are requested together, in the order of the index, which is about that of the
-  // leaves: one by one, each would wait for its request.
+  // From a store, values are requested together, in the order of the index, which is about that of
+  // the leaves: one by one, each would wait for its request.
   const auto& values = checkpoint.index().values;
   std::size_t expected = 0;
   bool memory_ahead = false;  // each value that is read makes room for another hint

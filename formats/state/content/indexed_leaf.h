@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Leaves of Checkpoint::tree that the checkpoint has no object for.
+// Leaves of Checkpoint::tree for which the checkpoint has no object.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace fsdp::formats {
 
-// The tag of the opaque value that stands for the entry of the index at that place of Index::order.
+// The tag of the opaque value that stands for an entry of the index, by its place in Index::order.
 inline constexpr std::uint32_t kIndexedLeaf = 0x696E6478;  // "indx"
 
 inline Value indexed_leaf(std::size_t place) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The keys of a checkpoint, to find those that another one keeps at another level.
+// The keys of a checkpoint, to find keys that another checkpoint has at another level.
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@ namespace fsdp::formats {
 class KeySet {
  public:
   explicit KeySet(std::vector<std::string> keys);
-  // Returns whether there are keys below `key` ("groups.0.lr" below "groups"), and not `key`
-  // itself.  "" stands above all others.
+  // Returns whether there are keys below `key` ("groups.0.lr" below "groups"), but not `key`
+  // itself.  "" is above all other keys.
   bool only_below(const std::string& key) const;
 
  private:

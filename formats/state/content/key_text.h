@@ -16,7 +16,7 @@ std::string key_text(const Value& key);
 // Returns the text of Python's repr(), in which 1 and '1' differ; otherwise like key_text.
 std::string key_repr(const Value& key);
 
-// Throws: kName if a key, of one level or of all, exceeds 64 KiB.
+// Throws: kName if the key, a single step or steps joined, exceeds 64 KiB.
 void check_key(const std::string& key);
 
 }  // namespace fsdp::formats

@@ -33,7 +33,7 @@ std::string joined_text(std::span<const std::string> components) {
 }  // namespace
 
 void move_leaf(PlacedLeaf& leaf, std::size_t bytes, std::string_view to) {
-  // A level that the new key begins with as well stays as it is.
+  // A first level that both keys share stays as it is.
   const std::string front = joined({leaf.path[0].step}) + '.';
   if (leaf.path.size() > 1 && bytes >= front.size() && to.starts_with(front)) {
     PlacedLeaf inner{leaf.was, {leaf.path.begin() + 1, leaf.path.end()}, leaf.value};
@@ -70,7 +70,8 @@ void move_leaf(PlacedLeaf& leaf, std::size_t bytes, std::string_view to) {
   steps.insert(steps.begin(), components.begin(), components.end());
   std::vector<PlacedStep> path;
   for (std::size_t i = 0; i < steps.size(); ++i) {
-    // The last of the new steps leads to the same place as the last of the old ones.
+    // Steps are matched from the end: the last new step leads to the same place as the last old
+    // one.
     const std::size_t from_end = steps.size() - 1 - i;
     PlacedStep like;
     if (from_end < taken) like = leaf.path[taken - 1 - from_end];

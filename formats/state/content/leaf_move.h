@@ -9,9 +9,9 @@
 
 namespace fsdp::formats {
 
-// Puts `to` in the place of the first `bytes` of the leaf's key, which are whole components of it.
-// Levels that both keys begin with stay.  The rest of `to` becomes as many steps as the replaced
-// part had; further components stand in front as steps of their own, in plain dicts.
+// Replaces the first `bytes` of the leaf's key, which must be whole components, by `to`.  Leading
+// levels that both keys share stay.  The rest of `to` becomes as many steps as the replaced part
+// had; further components become steps of their own before these, in plain dicts.
 // Throws: kName if nothing would be left of the key.
 void move_leaf(PlacedLeaf& leaf, std::size_t bytes, std::string_view to);
 

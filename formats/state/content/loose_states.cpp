@@ -51,8 +51,8 @@ constexpr std::array<std::string_view, 29> kStateNames = {"step",
                                                           "col_var",
                                                           "variance"};
 
-// Returns what stands behind the part `state` of a key, which is not its first part's tail
-// ("my_state."); empty if there is none.
+// Returns what follows the part `state` of a key; empty if there is none.  A part that only ends so
+// ("my_state.") does not count.
 std::string_view behind_state(std::string_view key) {
   for (std::size_t at = key.find(kStatePart); at != key.npos; at = key.find(kStatePart, at + 1)) {
     if (at == 0 || key[at - 1] == '.') return key.substr(at + kStatePart.size());
@@ -71,7 +71,7 @@ bool is_numbered_state(std::string_view rest) {
          is_state_name(rest.substr(dot + 1));
 }
 
-// `names`: keys of parameters, and what stands behind their dots.
+// `names`: keys of parameters, and what follows each dot in them.
 bool is_named_state(std::string_view rest, const std::unordered_set<std::string_view>& names) {
   const std::size_t first = rest.find('.');
   if (first == rest.npos) return false;
@@ -79,7 +79,7 @@ bool is_named_state(std::string_view rest, const std::unordered_set<std::string_
   if (is_state_name(rest.substr(0, first)) && names.contains(rest.substr(first + 1))) return true;
   const std::size_t last = rest.rfind('.');
   const std::string_view parameter = rest.substr(0, last);
-  // One part is the name of too many things.
+  // A name of a single part may mean other things.
   const bool certain =
       parameter.find('.') != parameter.npos || is_state_name(rest.substr(last + 1));
   return certain && names.contains(parameter);
@@ -90,7 +90,7 @@ bool begins_at(const Leaf& leaf, const StatePart& part) {
          std::equal(part.path.begin(), part.path.end(), leaf.path.begin());
 }
 
-// The tensors outside the optimizers that can be read.
+// Returns the keys of the tensors outside the optimizers that can be read.
 std::vector<std::string> tensors_outside(const Value& content) {
   std::vector<StatePart> optimizers = state_parts_of(content);
   std::erase_if(optimizers, [](const StatePart& part) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds states of an optimizer that stand among tensors of a model: safetensors has keys alone, so
-// "optim.state.0.exp_avg" is a tensor like any other there, and the groups that say what it is
-// state of were left out.
+// Finds optimizer states among the tensors of a model. safetensors has only keys:
+// "optim.state.0.exp_avg" is a tensor like any other there, and the groups that say which parameter
+// it belongs to were left out.
 #pragma once
 
 #include <optional>
@@ -12,13 +12,13 @@
 
 namespace fsdp::formats {
 
-// Returns the key of a tensor that is state of a parameter, outside the optimizers that can be
-// read: its key has a part `state`, and behind that a number or the name of another tensor with the
-// name of a state.  Nothing if there is none.
+// Returns the key of a tensor that is the state of a parameter and lies outside the optimizers that
+// can be read; nothing if there is none.  In such a key, the part `state` is followed by a number,
+// or by the name of another tensor and that of a state, in either order.
 std::optional<std::string> loose_state(const Value& content);
 
-// Throws: kUnsupported naming such a tensor, with what to leave out.
-// `source`: what the content is of, for messages.
+// Throws: kUnsupported naming such a tensor, with a hint what to leave out.
+// `source`: the checkpoint of the content, for messages.
 void refuse_loose_states(const Checkpoint& source, const Value& content);
 
 }  // namespace fsdp::formats

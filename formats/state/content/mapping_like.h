@@ -8,8 +8,8 @@
 
 namespace fsdp::formats {
 
-// A mapping of the kind of `like` (OrderedDict with its attributes, defaultdict, Counter, dict)
-// with these entries; a dict if `like` is not a mapping.
+// Returns a mapping of the kind of `like` (OrderedDict with its attributes, defaultdict, Counter,
+// dict) with these entries; a dict if `like` is not a mapping.
 Value mapping_like(const Value& like, std::vector<Value::Entry> entries);
 
 }  // namespace fsdp::formats

@@ -17,24 +17,26 @@ namespace fsdp::formats {
 // `mapping`.
 const Value* member(const Value& mapping, std::string_view name);
 
-// Returns the value at a path of a nested state dict (integer keys stand in it as text); nullptr if
-// there is none.  Lifetime: that of `root`.
+// Returns the value at a path of a nested state dict (the path has integer keys as text); nullptr
+// if there is none.  Lifetime: that of `root`.
 const Value* at_path(const Value& root, std::span<const PathStep> path);
 
 // Returns the attribute of an object: from the dict it was built from, or from the pair (dict,
 // slots) of classes with slots.  nullptr if there is none.
 const Value* attribute(const Value& object, std::string_view name);
 
-// The name of the class that made the object, without its module; empty if it is not an object.
+// Returns the name of the class that made the object, without its module; empty if the value is not
+// an object.
 std::string_view class_name(const Value& object);
 
-// Returns whether it is a list or a tuple.
+// Returns whether the value is a list or a tuple.
 bool is_sequence(const Value& value);
 
 // Returns the integers of a tuple, a list, or a torch.Size; nothing if an item is not an integer.
 std::optional<std::vector<std::int64_t>> integers(const Value& value);
 
-// The same for a shape: nothing if a size is negative or there are more than 2^63 - 1 elements.
+// Returns the sizes of a shape in the same way; nothing if a size is negative, or if there are more
+// than 2^63 - 1 elements.
 std::optional<std::vector<std::int64_t>> shape_of(const Value& value);
 
 }  // namespace fsdp::formats

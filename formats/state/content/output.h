@@ -38,7 +38,8 @@ struct OutputPlan {
   std::uint64_t bytes() const;
 };
 
-// Nothing is written before `write`, which leaves the whole output or nothing new.
+// A planned output.  Nothing is written before `write`, which leaves the whole output or nothing
+// new.
 class Output {
  public:
   Output() = default;
@@ -49,8 +50,8 @@ class Output {
   // Adds the seal that OutputOptions::seal asks for to the plan.
   void plan_seal();
   // Writes, checks that the source did not change meanwhile, and commits.  `crcs` of the result are
-  // for the output itself only.
-  // Throws: what copy_pieces, AtomicFile and AtomicFolder throw.
+  // only for the output's own use.
+  // Throws: the errors of copy_pieces, AtomicFile and AtomicFolder.
   virtual CopyResult write(const CopyOptions& options) = 0;
 
  protected:

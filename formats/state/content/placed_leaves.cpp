@@ -13,7 +13,7 @@
 namespace fsdp::formats {
 namespace {
 
-// Walks the value beside the list of its leaves, which determines where to stop.
+// Walks the value in step with the list of its leaves, which says where to stop.
 class Placer {
  public:
   std::vector<PlacedLeaf> run(const Value& root) {
@@ -57,13 +57,13 @@ struct Node {
   std::unordered_map<std::string, std::size_t> by_name;
 };
 
-// Names of keys and positions, told apart.
+// Returns a name for a step; a key and a position of the same text have different names.
 std::string name_of(const PathStep& step) {
   if (const auto* text = std::get_if<std::string>(&step)) return "k" + *text;
   return "p" + std::to_string(std::get<std::int64_t>(step));
 }
 
-// A mapping's key as it stands in paths.
+// Returns a mapping's key in the form that paths have it.
 Value key_of(const Value::Entry& entry) {
   if (entry.first.as_int()) return Value::string(std::to_string(*entry.first.as_int()));
   return entry.first;

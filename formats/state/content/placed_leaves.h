@@ -26,20 +26,20 @@ struct PlacedLeaf {
   Value value;
 };
 
-// The leaves of leaves_of, in their order.  Throws: like leaves_of.
+// Returns the leaves of leaves_of, in their order.  Throws: the errors of leaves_of.
 std::vector<PlacedLeaf> placed_leaves(const Value& root);
 
-// A step to a key of a dict that `like` was a step in.
+// Returns a step to the key `text`, in a container of the kind that `like` is a step in.
 PlacedStep text_step(std::string text, const PlacedStep& like);
 
 // Returns the entries of a mapping; none if `value` is not a mapping.  Lifetime: those of `value`.
 std::span<const Value::Entry> members_of(const Value& value);
 
 // Returns `root` with another value at the path; containers keep their kinds.  Requires: the path
-// leads somewhere.
+// exists in `root`.
 Value with_value_at(const Value& root, std::span<const PathStep> path, const Value& value);
 
-// Returns the path as it stands in an index, which is also how people read it.
+// Returns the path in the form of the paths of an index, which messages show too.
 KeyPath key_path(const PlacedLeaf& leaf);
 
 // Puts the leaves together again, in containers of the kinds they had: OrderedDicts with their

@@ -38,7 +38,7 @@ bool is_optimizer(std::span<const Value::Entry> entries) {
   const Value* groups = member(entries, "param_groups");
   if (groups == nullptr) return false;
   const Value* state = member(entries, "state");
-  // An empty state that is one value of a folder, and so was not read, is a mapping too.
+  // An empty state that is one value of a folder was not read; it is a mapping too.
   const bool mapping = state != nullptr &&
                        (mapping_entries(*state).has_value() || state->kind() == ValueKind::kOpaque);
   // A folder of PyTorch before 2.4 holds the groups as one value, which has not been read.
@@ -137,7 +137,7 @@ class Finder {
     return found;
   }
 
-  // Tensors beside other things at the top level are a model's if no member is a model.
+  // Adds the tensors at the top level as a model if no member is a model.
   bool add_top_level_model(std::span<const Value::Entry> entries, std::size_t first) {
     const auto parts = out_.begin() + static_cast<std::ptrdiff_t>(first);
     if (std::any_of(parts, out_.end(), [](const auto& p) { return p.kind == PartKind::kModel; }))

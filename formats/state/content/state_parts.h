@@ -28,9 +28,9 @@ struct StatePart {
 // part.
 //
 // torchtitan's folders hold model keys at the top level beside `optimizer`: if no member is a
-// model, those keys form one kModel part with an empty path, which comes first; the tensors and
-// `_extra_state` values of the top level belong to it, states of random number generators do not.
-// Integer keys stand in paths as text.
+// model, those keys form one kModel part with an empty path, which comes first.  The tensors and
+// `_extra_state` values of the top level belong to it; states of random number generators do not.
+// Paths have integer keys as text.
 std::vector<StatePart> state_parts_of(const Value& root);
 
 }  // namespace fsdp::formats

@@ -20,7 +20,7 @@ namespace {
 constexpr std::size_t kMaxLeaves = 10'000'000;
 // Keys and paths of all leaves together: shared parts can unfold into far more than the file holds.
 constexpr std::uint64_t kMaxLeafBytes = 256U << 20U;
-// List positions of a whole checkpoint that no key names and that are padded with None; real
+// Limit of list positions in a checkpoint that no key names, which are padded with None; real
 // checkpoints have few.
 constexpr std::size_t kMaxPadding = 1'000'000;
 
@@ -42,7 +42,8 @@ class Apart {
   }
 
  private:
-  // Returns whether PyTorch finds no leaf in it: an empty mapping, or a list of only such values.
+  // Returns whether PyTorch finds no leaf in the value: an empty mapping, or a list of only such
+  // values.
   bool leaves_no_trace(const Value& value) {
     if (const auto entries = mapping_entries(value)) return entries->empty();
     if (!is_sequence(value) || value.items().empty()) return false;

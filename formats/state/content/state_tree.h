@@ -15,24 +15,25 @@
 
 namespace fsdp::formats {
 
-// One leaf of a nested value: a tensor, or what is not taken apart.
+// One leaf of a nested value: a tensor, or a value that is not taken apart.
 struct Leaf {
   std::string key;  // path steps joined by dots
   KeyPath path;
   Value value;
 };
 
-// Returns the leaves of `root` in order.  Mappings are always taken apart (empty ones are leaves);
-// lists and tuples are if they hold a tensor, a mapping, or a list that is taken apart.  This is
-// the rule by which PyTorch flattens; placeholders (content.h) count as values to take apart.  If
-// PyTorch would then find no leaf, as in a list of empty mappings, the list itself is a leaf:
-// dcp_to_torch_save would look for it under its own key.  A root that is neither a mapping nor a
-// list is one leaf with an empty key.  Throws: kLimitNodes if shared parts unfold into more than 10
-// million leaves or 256 MiB of keys, kName if a key exceeds 64 KiB.
+// Returns the leaves of `root` in order, by the rule by which PyTorch flattens.  Mappings are
+// always taken apart (empty ones are leaves).  Lists and tuples are taken apart if they hold a
+// tensor, a placeholder (content.h), a mapping, or a list that is taken apart.  If PyTorch would
+// then find no leaf, as in a list of empty mappings, the list itself is a leaf: dcp_to_torch_save
+// would look for it under its own key.  A root that is neither a mapping nor a list is one leaf
+// with an empty key.
+// Throws: kLimitNodes if shared parts unfold into more than 10 million leaves or 256 MiB of keys;
+// kName if a key exceeds 64 KiB.
 std::vector<Leaf> leaves_of(const Value& root);
 
-// Rebuilds `root` with `edit` applied to every leaf, in the order of leaves_of; an empty result
-// drops the leaf and the containers that this empties.  Containers keep their kinds and their keys
+// Rebuilds `root` with `edit` applied to every leaf, in the order of leaves_of.  An empty result
+// drops the leaf, and the containers that this empties.  Containers keep their kinds, and keys
 // their types.
 Value with_leaves(const Value& root,
                   const std::function<std::optional<Value>(const Leaf& leaf)>& edit);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensors that a checkpoint holds as one object each of a library's class, which only that library
-// can take apart into elements.
+// Tensors that a checkpoint holds as objects of a library's class, which only that library can take
+// apart into elements.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace fsdp::formats {
 
-// A further interface of checkpoints that may hold such tensors.
+// An interface that checkpoints implement if they may hold such tensors.
 class TensorObjects {
  public:
   TensorObjects() = default;
@@ -21,11 +21,11 @@ class TensorObjects {
   // Returns the object of a tensor that Checkpoint::chunk refuses for its class, for an output that
   // keeps objects; its storages are references for Checkpoint::storage.  Returns nothing for all
   // other tensors, and for a tensor that lies in several chunks.
-  // Requires: the index was not narrowed.  Throws: what the containers throw, with file and key.
+  // Requires: the index was not narrowed.  Throws: the errors of the containers, with file and key.
   virtual std::optional<Value> tensor_object(std::size_t tensor) const = 0;
 };
 
-// The same for any checkpoint.
+// Does the same for any checkpoint; returns nothing without the interface.
 inline std::optional<Value> tensor_object(const Checkpoint& checkpoint, std::size_t tensor) {
   const auto* objects = dynamic_cast<const TensorObjects*>(&checkpoint);
   return objects == nullptr ? std::nullopt : objects->tensor_object(tensor);

@@ -26,7 +26,7 @@ std::string_view name_of(const Value& value) {
   return value.as_object()->callable.as_global()->name;
 }
 
-// The flags of lazily conjugated or negated tensors: {"conj": True, "neg": True}.
+// Reads the flags of lazily conjugated or negated tensors: {"conj": True, "neg": True}.
 void read_flags(const Value& metadata, TensorValue& tensor) {
   for (const auto& [key, value] : metadata.entries()) {
     const std::string* name = key.as_string();
@@ -105,7 +105,8 @@ TensorValue parse_view(const Value& call) {
   return tensor;
 }
 
-// The tensor inside a parameter or a tensor with attributes; `value` itself if it is neither.
+// Returns the tensor inside a parameter or a tensor with attributes; `value` itself if it is
+// neither.
 Value unwrapped(Value value) {
   for (;;) {
     const TorchGlobal meaning = meaning_of(value);
@@ -125,7 +126,7 @@ Value unwrapped(Value value) {
   }
 }
 
-// The class of a tensor that wraps others, unwrapped: _rebuild_wrapper_subclass(cls, ...).
+// Returns the class of an unwrapped tensor that wraps others: _rebuild_wrapper_subclass(cls, ...).
 std::optional<GlobalName> subclass_of(const Value& inner) {
   if (meaning_of(inner) != TorchGlobal::kRebuildWrapperSubclass) return std::nullopt;
   const auto args = inner.as_object()->args.items();

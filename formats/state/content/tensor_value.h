@@ -23,11 +23,13 @@ struct TensorValue {
 };
 
 // Checks the arguments of a call that makes a tensor: types, bounds of the storage.  Other values
-// pass. Throws: kReduce, kType, kTensorBounds.
+// pass.
+// Throws: kReduce, kType, kTensorBounds.
 void check_tensor_call(const Value& value);
 
 // Returns `value` as a dense tensor; parameters, buffers and tensors with attributes count as the
-// tensor they wrap.  Nothing if it is not a tensor, or is of a kind that special_tensor names.
+// tensor they wrap.  Returns nothing for values that are not tensors, and for those that
+// special_tensor names.
 std::optional<TensorValue> dense_tensor(const Value& value);
 
 // Returns the kind of a tensor that is more than a view over a storage: "quantized", "sparse",
@@ -35,15 +37,15 @@ std::optional<TensorValue> dense_tensor(const Value& value);
 // library's own class).  Empty for dense tensors and for other values.
 std::string special_tensor(const Value& value);
 
-// Returns whether it is a tensor of either kind.
+// Returns whether the value is a dense or a special tensor.
 bool is_tensor(const Value& value);
 
-// Returns the words for such a tensor in messages: "quantized", "a
+// Returns the words for a special tensor in messages: "quantized", "a
 // torchao.optim.subclass_8bit.OptimState8bit".
 std::string special_tensor_text(const Value& value);
 
-// The call that makes this tensor when PyTorch loads it: _rebuild_tensor_v2, or _v3 for types
-// without a typed storage.  Requires: dense row-major, of a type PyTorch can save.
+// Returns the call that makes this tensor when PyTorch loads it: _rebuild_tensor_v2, or _v3 for
+// types without a typed storage.  Requires: dense row-major, of a type PyTorch can save.
 Value make_dense_tensor(DType dtype, const std::vector<std::int64_t>& shape, StorageRef storage);
 
 }  // namespace fsdp::formats

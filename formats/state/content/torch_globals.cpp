@@ -88,7 +88,7 @@ std::int32_t TorchPickleHost::global(std::string_view module, std::string_view n
   return static_cast<std::int32_t>(known_global(module, name));
 }
 
-// The second pass meets the same names and storages.
+// Nothing is reset: the second pass meets the same names and storages.
 bool TorchPickleHost::restart() {
   cyclic_ = true;
   return true;

@@ -41,8 +41,8 @@ enum class TorchGlobal : std::int32_t {
 TorchGlobal known_global(std::string_view module, std::string_view name);
 
 // Reads data.pkl of torch.save: storages are kept as references, tensors checked, bytes folded;
-// everything else is inert.  Throws from the machine: kPersid, kStorage, kReduce, kTensorBounds,
-// kType in addition to its own.
+// everything else is inert.  Throws from the machine: its own errors, and kPersid, kStorage,
+// kReduce, kTensorBounds, kType.
 class TorchPickleHost : public PickleHost {
  public:
   // `archive` is put into every storage reference.  `legacy`: persistent ids of the magic-number
@@ -55,9 +55,9 @@ class TorchPickleHost : public PickleHost {
   Value persistent_id(Value id) override;
   bool restart() override;
 
-  // True if something in the stream contains itself: back-references stand for it.
+  // Returns whether something in the stream contains itself: back-references stand for it.
   bool cyclic() const { return cyclic_; }
-  // Storages in order of first reference, one per key.
+  // Returns the storages in order of first reference, one per key.
   const std::vector<StorageRef>& storages() const { return storages_; }
 
  private:

@@ -51,7 +51,7 @@ class Comparer {
         return floats(*a.as_float(), *b.as_float()) || differ();
       case ValueKind::kOpaque:
         if (back_reference(a) && back_reference(b)) {
-          // Each file has numbers of its own.
+          // Each file numbers its cycles by itself.
           const auto pair = cycles_.emplace(*back_reference(a), *back_reference(b)).first;
           return pair->second == *back_reference(b) || differ();
         }

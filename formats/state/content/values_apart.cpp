@@ -27,7 +27,7 @@ bool is_container(const Value& value) {
 }
 
 // Finds out whether a dense tensor lies in containers of a value.  Each shared part is visited once
-// and identified by its address, so one search serves one value and its parts, during its lifetime.
+// and identified by its address, so a search serves one value and its parts, while they live.
 class TensorSearch {
  public:
   bool operator()(const Value& value) {
@@ -131,7 +131,7 @@ class ApartCheckpoint : public Checkpoint, public TensorObjects {
     TensorValue view;  // without its storage
   };
 
-  // A flat and a nested key may have the same text.
+  // Keys alone are not unique: a flat and a nested key may have the same text.
   const Origin& origin_of(const std::string& key, const KeyPath& path) const {
     return origins_.at({key, path});
   }
@@ -166,7 +166,7 @@ class ApartCheckpoint : public Checkpoint, public TensorObjects {
     index_.add(entry);
   }
 
-  // Stands in the tree for the entry that is added next.
+  // Returns the stand-in in the tree for the entry that is added next.
   Value placeholder() const { return indexed_leaf(index_.order.size()); }
 
   // Returns the container with placeholders for its members.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A checkpoint seen with some of its values taken apart: members of a dict, a list or a tuple that
-// is one value of a folder become entries of the index, as in a torch.save file.
+// A checkpoint with some of its values taken apart: the members of a dict, list or tuple that is
+// one value of a folder become entries of the index, as in a torch.save file.
 #pragma once
 
 #include <functional>
@@ -18,9 +18,10 @@ struct ApartRule {
   bool only_with_tensors = false;  // and a dense tensor lies in it
 };
 
-// Tensors among the members become tensors of the index, everything else values; containers keep
-// their kinds in `tree`.  Returns the checkpoint itself if nothing is taken apart.
-// Throws: what reading the values throws; kKey if two entries would have the same key.
+// Returns the source with values taken apart.  Tensors among the members become tensors of the
+// index, everything else values; containers keep their kinds in `tree`.  Returns `source` itself if
+// nothing is taken apart.
+// Throws: the errors of reading the values; kKey if two entries would have the same key.
 std::unique_ptr<Checkpoint> with_values_apart(std::unique_ptr<Checkpoint> source,
                                               const ApartRule& rule);
 
