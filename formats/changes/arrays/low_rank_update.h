@@ -8,8 +8,8 @@ namespace fsdp::formats::arrays {
 
 // W + scale * B * A, as peft names the matrices of LoRA: A is [rank, in], B [out, rank], W [out,
 // in].  If `turned`, W is [in, out] and the product is transposed.  The result is computed block by
-// block in the order of Note [order of a low-rank update] of formats/changes/arithmetic/low_rank.h.  Its
-// dtype is that of W.  Memory while it is read: A and B in the type of the computation.  Throws:
+// block in the order of Note [order of a low-rank update] of formats/changes/arithmetic/low_rank.h.
+// Its dtype is that of W.  Memory while it is read: A and B in the type of the computation. Throws:
 // kDtype, kShape.
 struct LowRankTerms {
   Array weight;
