@@ -177,7 +177,7 @@ class LocalAtomicFolder : public SharedFolder, private Unfinished {
   // Removes what an earlier run left in the folder, except files that have something to keep.
   void remove_unkept(const std::string& above, int in) const;
 
-  // Takes the invitation back and finishes the files_.
+  // Takes the invitation back and finishes the files.
   void finish_files() {
     if (!invitation_.empty() && ::unlinkat(folder_.get(), invitation_.c_str(), 0) != 0)
       throw_errno(cat(place_.shown(), "/", invitation_));
@@ -199,7 +199,7 @@ class LocalAtomicFolder : public SharedFolder, private Unfinished {
   // Requires: all files were finished.
   void write_seal();
 
-  // The new folder is in place_.
+  // The new folder is in place.
   void note_placed(std::unique_lock<std::mutex>& committing) {
     committed_ = true;
     new_folders_.keep();
@@ -282,7 +282,7 @@ void LocalAtomicFolder::replace_destination(std::unique_lock<std::mutex>& commit
     throw Error(e.code(), cat(e.what(), "; the old one is ", place_.shown_temporary()));
   }
   const auto left = [&](ErrorCode code, std::string_view why) {
-    return Error(code, cat(why, "; the new one is in place_, the old one, ",
+    return Error(code, cat(why, "; the new one is in place, the old one, ",
                            place_.shown_temporary(), ", is yet to be removed"));
   };
   try {
