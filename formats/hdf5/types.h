@@ -15,11 +15,12 @@ struct FileType {
   Handle type;
   std::optional<std::string> attribute;
 };
-// As in h5py, if it has the type: IEEE floats, integers, the enum (FALSE, TRUE) of bool, the
-// compound (r, i) of complex numbers; unsigned integers of the same width for the rest.
+// Returns the type that h5py uses: IEEE floats, integers, the enum (FALSE, TRUE) of bool, the
+// compound (r, i) of complex numbers.  For dtypes that h5py lacks: unsigned integers of the same
+// width.
 FileType file_type(DType dtype);
 
-// Returns the dtype of an HDF5 type; nothing if tensors do not have such a type.
+// Returns the dtype of an HDF5 type; nothing if no dtype matches.
 std::optional<DType> dtype_of(hid_t type);
 
 // "a big-endian float", "a compound", ...: for messages.
