@@ -24,7 +24,7 @@ namespace {
 
 constexpr std::size_t kKeyText = 200;
 constexpr std::size_t kMaxBaseCandidates = 2000;
-// Of one module that target_parameters names.
+// The most parameters of one module that target_parameters may name.
 constexpr std::size_t kMaxParameters = 6;
 
 std::string owner_of(const std::string& key) {
@@ -97,7 +97,7 @@ class Merger {
 
   // Names.
 
-  // A head that is tied, and a module that the adapter brings with it, may not be in the base.
+  // The base may lack a tied head, and a module that the adapter holds whole.
   bool may_lack(std::size_t i, const std::string& name, bool whole) const {
     if (is_output_embedding(name)) return true;
     return whole && adapters_[i].config.saves(owner_of(name));
@@ -147,7 +147,8 @@ class Merger {
     }
   }
 
-  // A name that may be missing stands where its end does, if it does in one place.
+  // Returns the key of a name.  A key that is missing stands where the name is the end of a key, if
+  // that is one place only.
   std::string key_of(const std::string& name) const {
     std::string key = names_.key_of(name);
     if (leaves_.contains(key) || !name.ends_with(kWeightSuffix)) return key;
@@ -171,7 +172,7 @@ class Merger {
                         near.empty() ? "" : "; its nearest key is " + quote(near, kKeyText)));
   }
 
-  // The names of the parameters that the matrices of a module may be for: its weight, or those of
+  // Returns the parameters that the matrices of a module may be for: its weight, or those of
   // target_parameters.
   std::vector<std::string> parameters_of(std::size_t i, const std::string& module) const {
     std::vector<std::string> names;
@@ -214,8 +215,8 @@ class Merger {
 
   TiedNames tied() const { return {*operands_->base, leaves_, options_.facts}; }
 
-  // The group of a name, which the base may hold under the name of an input embedding alone.
-  // `shape`: of the weight.
+  // Returns the group of a name.  The base may hold a head only under the name of the input
+  // embedding. `shape`: of the weight.
   TiedGroup& group_for(std::size_t i, const std::string& name,
                        const std::vector<std::int64_t>& shape) {
     const std::string key = key_of(name);
@@ -362,7 +363,7 @@ class Merger {
     const std::string name =
         names.size() == 1 && pair.depth == 0 ? names.front() : parameter_of(i, pair, names);
     if (adapter.config.keeps_tied && (is_input_embedding(name) || is_output_embedding(name))) {
-      // What peft itself adds to both names then differs between models.
+      // What peft adds to the two names then depends on the model.
       throw Error(ErrorCode::kUnsupported,
                   cat(adapter.path, ": ensure_weight_tying with LoRA on ", quote(name, kKeyText),
                       " is not merged; merge_and_unload of peft does it"));
@@ -395,7 +396,8 @@ class Merger {
     if (pair.bias) take_bias(i, pair, step.scale);
   }
 
-  // Patterns of target_parameters are about the parameter.
+  // Returns the name for patterns of ranks and alphas: with target_parameters the parameter's, else
+  // the module's.
   std::string pattern_name(std::size_t i, const AdapterPair& pair, const std::string& name) const {
     return adapters_[i].config.parameters.empty() || name.ends_with(kWeightSuffix) ? pair.module
                                                                                    : name;
@@ -406,7 +408,7 @@ class Merger {
     return rank ? cat(" of rank ", *rank) : "";
   }
 
-  // Sets what the shapes tell of a step; returns false if they do not fit.
+  // Sets the fields of a step that follow from the shapes; returns false if the shapes do not fit.
   bool fit(std::size_t i, const AdapterPair& pair, const std::string& key,
            const std::vector<std::int64_t>& w, LoraStep& step) {
     const auto& a = adapter_tensor(i, *pair.a).shape;
@@ -455,7 +457,8 @@ class Merger {
     return turned.value_or(said);
   }
 
-  // A version of peft and a class of a model have one order: what fits one way only tells it.
+  // All stacked weights of an adapter have one order: a weight that fits in one order only decides
+  // it.
   bool square_experts_are_turned(std::size_t i, const std::string& key) {
     const auto [at, fresh] = expert_orders_.try_emplace(i);
     if (!fresh) return at->second;
@@ -495,9 +498,9 @@ class Merger {
     return straight || (b[0] == w[2] && a[1] == w[1]);
   }
 
-  // Several parameters of one module are wrapped inside each other, in the order of its code, the
-  // first one innermost.  A file does not have that order: the shapes tell, or what models of
-  // transformers have in common.
+  // Several parameters of one module are wrapped inside each other, in the order of the module's
+  // code, the first one innermost.  A file does not hold that order: the shapes decide, or the
+  // order that models of transformers share.
   const std::string& parameter_of(std::size_t i, const AdapterPair& pair,
                                   std::vector<std::string> names) {
     std::string& own = parameter_[{i, pair.module, pair.depth}];
@@ -628,7 +631,7 @@ class Merger {
     return std::move(result_);
   }
 
-  // A leaf of the model, beside which others are added.
+  // Returns a leaf of the model, beside which new tensors are added.
   const Leaf& neighbour() const {
     for (const TiedGroup& group : groups_) {
       if (!group.present.empty()) return leaves_.at(group.present.front());
@@ -647,7 +650,7 @@ class Merger {
   std::map<std::size_t, bool> expert_orders_;  // adapter -> square ones are [experts, in, out]
   std::list<TiedGroup> groups_;
   std::map<std::string, TiedGroup*> group_by_key_;
-  std::set<const TiedGroup*> wholes_;  // that an adapter holds whole, and not as the base's own
+  std::set<const TiedGroup*> wholes_;  // held whole by an adapter, but not as the base's own
   Orientation orientation_{*operands_->base, leaves_};
   LoraMerge result_;
 };
