@@ -82,8 +82,8 @@ class Extractor {
            !has_scales(name) && std::min(tensor.shape[0], tensor.shape[1]) >= options_.rank;
   }
 
-  // Returns the tensors in `names` that differ; all must be such that they can be taken whole.
-  // Throws: kUnsupported if a tensor that differs cannot be taken whole.
+  // Returns the tensors in `names` that differ.
+  // Throws: kUnsupported if one of these cannot be taken whole.
   std::vector<std::string> differing(const std::vector<std::string>& names) {
     std::vector<std::string> found;
     std::vector<std::string> refused;

@@ -147,8 +147,8 @@ class Merger {
     }
   }
 
-  // Returns the key of a name.  A key that is missing stands where the name is the end of a key, if
-  // that is one place only.
+  // Returns the key of a name.  If the base lacks that key, returns the only key that ends in the
+  // name, if there is exactly one.
   std::string key_of(const std::string& name) const {
     std::string key = names_.key_of(name);
     if (leaves_.contains(key) || !name.ends_with(kWeightSuffix)) return key;
@@ -216,7 +216,7 @@ class Merger {
   TiedNames tied() const { return {*operands_->base, leaves_, options_.facts}; }
 
   // Returns the group of a name.  The base may hold a head only under the name of the input
-  // embedding. `shape`: of the weight.
+  // embedding.  `shape`: of the weight.
   TiedGroup& group_for(std::size_t i, const std::string& name,
                        const std::vector<std::int64_t>& shape) {
     const std::string key = key_of(name);

@@ -58,8 +58,9 @@ struct LoraOperands {
   void finish();
 };
 
-// Returns the tensor with its steps, computed while it is read, see Note [order of a low-rank
-// update]. After each update that has magnitudes (DoRA), rows are scaled as scaled_source does.
+// Returns the tensor with its steps, computed while it is read.
+// See Note [order of a low-rank update].  After each update that has magnitudes (DoRA), rows are
+// scaled as scaled_source does.
 // Requires: shapes fit.
 ComputedTensor merged_tensor(std::shared_ptr<LoraOperands> operands, MergedTensor tensor, DType to);
 

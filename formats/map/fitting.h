@@ -24,7 +24,7 @@ struct NearMap {
   std::string why;  // "no rule takes 'layers.0.attention.foo'"
 };
 
-// Returns the map that renames most of the names, if it renames at least half of them.
+// Returns the map that renames the most names, if it renames at least half of them.
 // Requires: no map fits.
 std::optional<NearMap> nearest_map(std::span<const std::string> names, Direction direction);
 

@@ -42,7 +42,8 @@ class PlainUses {
   explicit PlainUses(std::uint32_t bits = 0) : bits_(bits) {}
   bool any() const { return bits_ != 0; }
   bool has(NameUse use) const { return (bits_ >> static_cast<unsigned>(use) & 1U) != 0; }
-  // Returns whether the result of a call depends on the arguments (judge_call); most calls do not.
+  // Returns whether only some arguments of a call are permitted (judge_call); most names have no
+  // such rule.
   bool has_argument_rule() const { return (bits_ & kArgumentRule) != 0; }
   // Returns whether argument 0 of a call may be a function, which is judged with the call.
   bool takes_function() const { return (bits_ & kTakesFunction) != 0; }

@@ -32,7 +32,7 @@ class OutputPlace {
   int parent() const { return parent_.get(); }
   const std::string& name() const { return name_; }
   const std::string& temporary() const { return temporary_; }
-  // The temporary of a destination of that name.
+  // Returns the temporary's name for a destination of that name.
   static std::string temporary_of(const std::string& name) { return "." + name + ".fsdp-tmp"; }
   // The destination and the temporary for messages, escaped.
   const std::string& shown() const { return shown_; }
@@ -52,9 +52,8 @@ class OutputPlace {
   // Removes that folder.  Requires: the temporary is locked.  Throws: kExists, kIo.
   void remove_journals() const;
 
-  // Creates the temporary, empty and locked; a leftover of a killed run, with its journals, is
-  // removed first, unless `keeps`, which gets the locked leftover, returns true: then that is the
-  // result.
+  // Creates the temporary, empty and locked, after it removes the leftover of a killed run with its
+  // journals.  If `keeps` returns true for the locked leftover, returns the leftover instead.
   // See Note [claiming a temporary name].
   // Throws: kBusy, kExists (a leftover folder that holds more than files), kNotRegular, kIo,
   // kNoSpace.
