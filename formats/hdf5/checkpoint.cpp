@@ -30,7 +30,7 @@ bool is_hidden(const Path& path) {
   return path[0] == kHiddenGroup;
 }
 
-// Little-endian two's complement, one byte longer than the number.
+// Returns little-endian two's complement, one byte longer than the number.
 Value big_int(std::uint64_t number) {
   std::string bytes;
   for (unsigned i = 0; i < 8; ++i) bytes += static_cast<char>(number >> (8 * i) & 0xFFU);

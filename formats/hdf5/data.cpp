@@ -56,7 +56,7 @@ bool only_fletcher(const Dataset& dataset, const StoredChunk& chunk) {
   return !applied(dataset, chunk, Filter::kDeflate) && !applied(dataset, chunk, Filter::kShuffle);
 }
 
-// Deflate carries an Adler-32.
+// Returns whether the chunk has a checksum; deflate carries an Adler-32.
 bool has_checksum(const Dataset& dataset, const StoredChunk& chunk) {
   return applied(dataset, chunk, Filter::kFletcher32) || applied(dataset, chunk, Filter::kDeflate);
 }

@@ -23,8 +23,8 @@ void check_signature(const File& file);
 // Returns whether there is an HDF5 signature at byte 0, 512, 1024, 2048, ...
 bool looks_like_hdf5(const ByteSource& source);
 
-// One chunk of the grid.  A chunk with fletcher32 only is compared with its checksum before any
-// byte of it is returned; one with other filters is undone at its first read, into `spill`.
+// Returns one chunk of the grid.  A chunk with fletcher32 only is compared with its checksum before
+// any byte of it is returned; one with other filters is undone at its first read, into `spill`.
 // Lifetime: dataset and spill outlive the result.
 // Throws when it is read: what undo_filters throws, with the file and dataset in front.
 ChunkData chunk_data(const std::shared_ptr<const File>& file, const Dataset& dataset,

@@ -102,7 +102,7 @@ struct Description {
   std::vector<LeftOut> left_out;
 };
 
-// "/model/layers.0.weight", escaped: the name of an object in messages.
+// Returns the name of an object for messages, escaped: "/model/layers.0.weight".
 std::string path_text(const Path& path);
 
 // Chunks that are runs of the dense row-major elements.  Each `group` chunks hold `group_bytes`.

@@ -78,7 +78,8 @@ std::vector<std::byte> inflated(const std::vector<std::byte>& bytes, std::uint64
   return out;
 }
 
-// Byte k of element i stands at k * count + i; bytes after the last whole element stay at the end.
+// Undoes shuffle: byte k of element i is at k * count + i, and bytes after the last whole element
+// are at the end.
 std::vector<std::byte> unshuffled(const std::vector<std::byte>& bytes, std::uint64_t item) {
   const std::uint64_t count = bytes.size() / item;
   std::vector<std::byte> out(bytes.size());

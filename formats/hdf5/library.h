@@ -83,7 +83,7 @@ class DriverFile {
   virtual void resize(std::uint64_t bytes) = 0;
 };
 
-// File access properties that lead to `file`, under whatever name it is opened.
+// Returns file access properties that lead to `file`, under whatever name it is opened.
 // Lifetime: `file` outlives the file opened with them.
 Handle access_to(DriverFile& file);
 

@@ -23,10 +23,10 @@ FileType file_type(DType dtype);
 // Returns the dtype of an HDF5 type; nothing if no dtype matches.
 std::optional<DType> dtype_of(hid_t type);
 
-// "a big-endian float", "a compound", ...: for messages.
+// Returns the words for a type in messages: "a big-endian float", "a compound", ...
 std::string type_words(hid_t type);
 
-// The type of text as h5py writes it: UTF-8 of any length.
+// Returns the type of text as h5py writes it: UTF-8 of any length.
 Handle text_type();
 
 }  // namespace fsdp::formats::hdf5

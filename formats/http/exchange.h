@@ -51,7 +51,7 @@ std::optional<Address> next_address(const std::string& place, const Address& fro
 // Like exchange, and follows at most 5 redirects from `start` on.  `make` gets the address to ask
 // and whether it has the scheme and host of `start`: credentials must not go to any other host.
 // `seen`, if not null, gets the head of each answer that redirects.
-// Throws also: kNetwork for a redirect that may not be followed.
+// Throws also: kNetwork for a redirect that must not be followed.
 HttpAnswer follow(HttpClient& client, Patience& patience, const Dialect& dialect,
                   const Address& start,
                   const std::function<HttpRequest(const Address&, bool at_home)>& make,

@@ -33,7 +33,7 @@ class Patience {
 
   const std::string& place() const { return place_; }
   const NetworkLimits& limits() const { return limits_; }
-  // What is left until the deadline; at least 1 ms.
+  // Returns the time until the deadline; at least 1 ms.
   std::chrono::milliseconds left() const;
   // Called when data came: tries and deadline begin anew.
   void progressed();

@@ -32,7 +32,7 @@ std::string rank_name(std::size_t rank) {
   return cat(kRankPrefix, rank);
 }
 
-// An inode's number is reused, but not with the same birth time.
+// Returns a text that identifies an inode: its number is reused, but not with the same birth time.
 std::string inode_text(int fd) {
   struct statx info {};
   if (::statx(fd, "", AT_EMPTY_PATH, STATX_INO | STATX_BTIME, &info) != 0) return {};

@@ -97,7 +97,8 @@ class Merger {
 
   // Names.
 
-  // The base may lack a tied head, and a module that the adapter holds whole.
+  // Returns whether the base may lack a tensor: a tied head, or a module that the adapter holds
+  // whole.
   bool may_lack(std::size_t i, const std::string& name, bool whole) const {
     if (is_output_embedding(name)) return true;
     return whole && adapters_[i].config.saves(owner_of(name));
@@ -265,8 +266,8 @@ class Merger {
     return own;
   }
 
-  // A head that is tied to an input embedding and is not in the base needs its own tensor when the
-  // embedding changes without it.
+  // Gives a tied head that the base lacks a tensor of its own, because the embedding changes
+  // without it.
   void add_tied_head(std::size_t i, const std::string& key, TiedGroup& group) {
     if (!group.absent.empty() || !leaves_.contains(key)) return;
     switch (tied().head_of(key, adapters_[i].config.task)) {
@@ -314,7 +315,7 @@ class Merger {
                quote(group.name(), kKeyText), " is ", shape_text(own.shape), " in ", base_path()));
   }
 
-  // peft knows these two names of embeddings.
+  // Returns whether replaced embeddings stay tied; peft knows these two names.
   static bool stay_tied(const AdapterConfig& config) {
     return config.keeps_tied &&
            std::any_of(config.whole.begin(), config.whole.end(), [](const std::string& name) {
@@ -457,8 +458,8 @@ class Merger {
     return turned.value_or(said);
   }
 
-  // All stacked weights of an adapter have one order: a weight that fits in one order only decides
-  // it.
+  // Returns whether square stacked weights are [experts, in, out].  All stacked weights of an adapter
+  // have one order, which a weight that fits in one order only decides.
   bool square_experts_are_turned(std::size_t i, const std::string& key) {
     const auto [at, fresh] = expert_orders_.try_emplace(i);
     if (!fresh) return at->second;
@@ -498,9 +499,9 @@ class Merger {
     return straight || (b[0] == w[2] && a[1] == w[1]);
   }
 
-  // Several parameters of one module are wrapped inside each other, in the order of the module's
-  // code, the first one innermost.  A file does not hold that order: the shapes decide, or the
-  // order that models of transformers share.
+  // Returns the parameter that a pair of matrices is for.  Several parameters of one module are
+  // wrapped inside each other, in the order of the module's code, the first one innermost.  A file
+  // does not hold that order: the shapes decide, or the order that models of transformers share.
   const std::string& parameter_of(std::size_t i, const AdapterPair& pair,
                                   std::vector<std::string> names) {
     std::string& own = parameter_[{i, pair.module, pair.depth}];

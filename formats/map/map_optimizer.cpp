@@ -176,7 +176,7 @@ class OptimizerMap {
     return !operations.empty() && operations[0].kind == OperationKind::kUntie;
   }
 
-  // A group without its list of old names.
+  // Returns a group without its list of old names.
   static Value without_names(const Value& group) {
     const auto entries = mapping_entries(group);
     if (!entries) return group;

@@ -161,7 +161,7 @@ class Matching {
                      did_you_mean(nearest_of(missing, others))));
   }
 
-  // A map that takes almost nothing is for other models.
+  // Throws if a map takes almost nothing, as a map for other models does.
   void check_architecture(std::size_t left) const {
     std::size_t kinds = 0;
     std::size_t needed = 0;

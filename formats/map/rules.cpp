@@ -162,7 +162,8 @@ class Parser {
     }
   }
 
-  // Only forward: in the reverse direction an optimizer gets the names of the right side.
+  // Reads a fused parameter.  It counts only forward: in the reverse direction an optimizer gets
+  // the names of the right side.
   void add_fused(const RuleNode& node) {
     NodeReader reader(node, "a fused parameter", node.line);
     Rule rule;
@@ -237,7 +238,7 @@ class Parser {
       throw at_line(rule.line, "several tensors need an operation that joins or divides them");
   }
 
-  // The captures of one side, the same in each of its patterns.
+  // Returns the captures of one side, which must be the same in each of its patterns.
   static std::set<std::string> side_names(const Rule& rule, const std::vector<Pattern>& side) {
     for (const Pattern& pattern : side) {
       if (pattern.names() != side[0].names()) {

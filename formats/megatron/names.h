@@ -19,7 +19,7 @@ namespace fsdp::formats::megatron {
 
 // Returns whether each rank, or each layer, has an object of this key: "rng_state/shard_0_4".
 bool is_sharded_object(std::string_view key);
-// "decoder.layers.mlp.linear_fc1._extra_state/shard_0_4".
+// Returns whether the key is like "decoder.layers.mlp.linear_fc1._extra_state/shard_0_4".
 bool is_extra_state_object(std::string_view key);
 
 // A tensor of torch_dist: the model's, or a state of the optimizer.
@@ -27,7 +27,7 @@ struct DistKey {
   std::string state;  // "exp_avg", "param", ...; empty: the model's
   std::string name;   // of the parameter
 };
-// "optimizer.state.exp_avg.decoder.final_layernorm.weight", also behind "chained_0.".
+// Splits "optimizer.state.exp_avg.decoder.final_layernorm.weight", also after "chained_0.".
 DistKey dist_key(std::string_view key);
 // Returns whether the key is that of a state of an optimizer in buckets, which names no parameter:
 // "optimizer.distributed.dp_group_idx_0.gbuf_idx_0.dtype_(...).bucket_idx_0.exp_avg".

@@ -43,7 +43,7 @@ std::uint64_t bytes_of(const TargetPiece& piece, std::uint64_t elements) {
   return elements * item_bytes(piece.written_dtype());
 }
 
-// The CRC of the bytes from `begin` on, if the ledger has exactly these.
+// Returns the CRC of the bytes from `begin` on, if the ledger has exactly these.
 std::optional<std::uint32_t> crc_of(const CrcLedger& ledger, std::uint64_t begin,
                                     std::uint64_t bytes) {
   const auto runs = ledger.runs();
@@ -93,7 +93,7 @@ std::vector<WrittenRange> join_crcs(std::span<const TargetPiece> pieces, const D
   return joined;
 }
 
-// Returns the CRC of each piece, from those of ranges that tile it.
+// Returns the CRC of each piece, from the CRCs of ranges that tile it.
 std::vector<std::uint32_t> piece_crcs(std::span<const TargetPiece> pieces,
                                       std::vector<WrittenRange> ranges) {
   std::sort(ranges.begin(), ranges.end(), [](const WrittenRange& a, const WrittenRange& b) {

@@ -33,7 +33,7 @@ struct NameRules {
   bool empty() const { return !strip_wrappers && strip.empty() && renames.empty() && drop.empty(); }
 };
 
-// "FROM=TO".  Throws: kUsage.
+// Parses "FROM=TO".  Throws: kUsage.
 NameRule parse_name_rule(std::string_view text);
 
 // Parses a map file: a JSON object of names to names, or lines "from<TAB>to" or "from => to", where
@@ -83,10 +83,10 @@ class NameMap {
   std::string renamed_module(std::string_view module) const;
   // Returns the name stripped of prefixes and wrappers; applies no other rules.
   std::string stripped(std::string_view name) const;
-  // The rules for whole keys: prefixes as renames to "", without the leading '/'.
+  // Returns the rules for whole keys: prefixes as renames to "", without the leading '/'.
   const std::vector<NameRule>& key_rules() const { return key_rules_; }
   const std::vector<Glob>& key_globs() const { return key_globs_; }
-  // The wrappers that were found, as prefixes: "_orig_mod.", "module.".
+  // Returns the wrappers that were found, as prefixes: "_orig_mod.", "module.".
   const std::vector<std::string>& wrappers() const { return wrappers_; }
 
  private:

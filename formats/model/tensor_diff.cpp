@@ -322,7 +322,7 @@ class GroupComparison {
     if (numbers_) record_distances();
   }
 
-  // Last: pairs without a distance lose their figures.
+  // Adds the norms.  Called last: zeroes the figures of pairs without a distance.
   void add_norms() {
     for (std::size_t i = 0; distances_.special && i < count_; ++i) {
       if (std::isfinite(distances_.left[i]) && std::isfinite(distances_.size[i])) continue;

@@ -24,7 +24,7 @@ struct Tolerance {
   bool nan_equal = false;  // all NaNs are equal
 };
 
-// The tolerance of torch.testing.assert_close for that dtype: rtol and atol.
+// Returns the tolerance of torch.testing.assert_close for that dtype: rtol and atol.
 Tolerance close_tolerance(DType dtype) noexcept;
 
 // The result.  Figures are of elements whose bits (of two dtypes: numbers) are unequal, in float64;

@@ -67,8 +67,8 @@ class StatsJoiner {
   std::map<std::uint64_t, TensorStats> early_;  // before their turn, by `first`
 };
 
-// Derived figures; nothing if they are not defined: no finite elements, complex types, for `std`
-// fewer than two.  Infinity beyond the range of float64.
+// Return derived figures; nothing if they are not defined: no finite elements, complex types, for
+// `std` fewer than two elements.  Infinity beyond the range of float64.
 std::optional<double> mean_of(DType dtype, const TensorStats& stats);
 std::optional<double> std_of(DType dtype, const TensorStats& stats);  // divided by n - 1
 std::optional<double> rms_of(DType dtype, const TensorStats& stats);  // complex: of |z|

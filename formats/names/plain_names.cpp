@@ -211,7 +211,7 @@ bool is_name(const std::vector<NameArgument>& args, std::size_t index) {
   return index < args.size() && args[index].kind == Kind::kName;
 }
 
-// A bool, or a number for it.
+// Returns whether the argument is a bool, or a number in its place.
 bool is_flag(const NameArgument& argument) {
   return argument.kind == Kind::kData || argument.kind == Kind::kInt;
 }

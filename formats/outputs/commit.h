@@ -18,7 +18,7 @@ namespace fsdp::formats {
 // Messages name the destination.
 // Throws: what that throws; kIo for an error of the file system.
 void look_before_commit(const OutputPlace& place, const OutputOptions& options);
-// The same for the finished output at `written`, which messages call `shown`.
+// Does the same for the finished output at `written`, which messages call `shown`.
 void look_before_commit(const std::filesystem::path& written, const std::string& shown,
                         const OutputOptions& options);
 

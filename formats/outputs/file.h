@@ -65,15 +65,16 @@ class OutputFile {
   // Calls fsync and close, and checks both.  A failed fsync is final: the kernel may have dropped
   // data that it could not write, and a second fsync would report success.  Finishing a finished
   // file does nothing.
-  // A checksum that is needed is combined from those of the parts written; parts without one, such
-  // as padding that was never written, are read.
+  // A checksum that is needed is combined from the checksums of the parts written; parts without
+  // one, such as padding that was never written, are read.
   // Throws: kIo, kNoSpace.
   void finish(bool sync);
-  // Size and checksum.  Requires: it is summed and finished.
+  // Return size and checksum.  Requires: the file is summed and finished.
   std::uint64_t bytes() const { return bytes_; }
   std::uint32_t crc() const { return crc_; }
   const std::string& name() const { return name_; }
-  // The name of a file of a folder, "b" or "a/b"; empty for one that is an output by itself.
+  // Returns the name of a file in a folder, "b" or "a/b"; empty for a file that is an output by
+  // itself.
   const std::string& member() const { return member_; }
   void set_member(std::string member) { member_ = std::move(member); }
 

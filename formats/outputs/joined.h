@@ -79,7 +79,7 @@ void invite_to_file(Team& team, const FileDescriptor& fd, const std::string& sho
 std::unique_ptr<OutputFile> join_file(Team& team, const std::filesystem::path& destination,
                                       bool synced);
 
-// The same for a folder: `invitation` is that of SharedFolder.
+// Do the same for a folder.  `invitation`: from SharedFolder.
 void invite_to_folder(Team& team, const std::string& invitation);
 std::shared_ptr<const JoinedFolder> join_folder(Team& team,
                                                 const std::filesystem::path& destination);

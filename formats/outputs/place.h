@@ -34,7 +34,7 @@ class OutputPlace {
   const std::string& temporary() const { return temporary_; }
   // Returns the temporary's name for a destination of that name.
   static std::string temporary_of(const std::string& name) { return "." + name + ".fsdp-tmp"; }
-  // The destination and the temporary for messages, escaped.
+  // Return the destination and the temporary for messages, escaped.
   const std::string& shown() const { return shown_; }
   std::string shown_temporary() const;
   // Returns a path of the temporary through its open folder, which stays valid if the folder is
@@ -47,7 +47,7 @@ class OutputPlace {
   // Throws: kIo.
   std::optional<struct stat> existing() const;
 
-  // The folder of journals (journal/run_journal.h) beside the temporary.
+  // Returns the name of the folder of journals (journal/run_journal.h) beside the temporary.
   std::string journals() const { return "." + name_ + ".fsdp-journal"; }
   // Removes that folder.  Requires: the temporary is locked.  Throws: kExists, kIo.
   void remove_journals() const;

@@ -95,8 +95,8 @@ void remove_tree(int parent, const std::string& name, const std::string& shown, 
     throw_errno(cat(shown, ": removing ", quote(name, 200)));
 }
 
-// Some network file systems cannot fsync a folder and say EINVAL; such a file system has nothing to
-// lose.
+// Calls fsync on a folder.  Some network file systems cannot do so and say EINVAL; such a file
+// system has nothing to lose.
 void sync_folder(int folder, const std::string& shown) {
   if (::fsync(folder) != 0 && errno != EINVAL) throw_errno(shown + ": fsync of its folder");
 }
