@@ -458,8 +458,8 @@ class Merger {
     return turned.value_or(said);
   }
 
-  // Returns whether square stacked weights are [experts, in, out].  All stacked weights of an adapter
-  // have one order, which a weight that fits in one order only decides.
+  // Returns whether square stacked weights are [experts, in, out].  All stacked weights of an
+  // adapter have one order, which a weight that fits in one order only decides.
   bool square_experts_are_turned(std::size_t i, const std::string& key) {
     const auto [at, fresh] = expert_orders_.try_emplace(i);
     if (!fresh) return at->second;
