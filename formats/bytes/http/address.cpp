@@ -16,7 +16,7 @@ std::string lower_case(std::string_view text) {
   return out;
 }
 
-// Encodes what no URL has, and leaves all else as it is.
+// Encodes the characters that no URL has; leaves all others as they are.
 std::string complete_target(std::string_view target) {
   constexpr std::string_view kAllowed = "!#$&'()*+,/:;=?@[]%-._~";
   std::string out;

@@ -16,15 +16,15 @@ struct Address {
   std::string text() const { return scheme + "://" + authority + target; }
 };
 
-// Takes an encoded URL apart; a fragment is dropped, and what may not stand in a URL is encoded.
+// Splits an encoded URL.  Drops a fragment, and encodes what may not stand in a URL.
 // nullopt: another scheme, a name or password before the host, or no host.
 std::optional<Address> parse_address(std::string_view url);
 
-// Where an answer of `from` with this Location leads to [RFC 9110, 10.2.2].  nullopt: nowhere that
-// may be followed: another scheme, or from https to http.
+// Returns where an answer of `from` with this Location leads to [RFC 9110, 10.2.2].  nullopt: the
+// redirect must not be followed (another scheme, or from https to http).
 std::optional<Address> redirected(const Address& from, std::string_view location);
 
-// Whether `authority` names this machine: localhost, 127.0.0.0/8, [::1].
+// Returns whether `authority` names this machine: localhost, 127.0.0.0/8, [::1].
 bool is_loopback(std::string_view authority);
 
 }  // namespace fsdp::formats

@@ -10,14 +10,14 @@ namespace fsdp::formats {
 
 FieldList::FieldList(const curl::Library& library, const HttpRequest& request) : curl_(library) {
   for (const auto& [name, value] : request.fields) {
-    // What follows the line end would be a field of its own.
+    // Text after a line end would become another field.
     if (value.find_first_of(std::string_view("\r\n\0", 3)) != std::string::npos) {
       throw TransferError(cat("the value of the field ", name, " has a line end"), 1);
     }
   }
   for (const auto& [name, value] : request.fields) add(cat(name, ": ", value));
-  // libcurl adds fields of its own: what a form is, and a question before a long body that costs
-  // a round trip, or a second where nobody answers.
+  // Removes two fields that libcurl adds: the Content-Type of a form, and Expect, which costs a
+  // round trip before a long body, or a second if the server does not answer.
   if (!request.body.empty() || request.method == "PUT" || request.method == "POST") {
     add("Expect:");
     if (std::none_of(request.fields.begin(), request.fields.end(),

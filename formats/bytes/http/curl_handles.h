@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a request needs of libcurl, and gives back: handles and lists.
+// Owners of libcurl's handles and lists.
 #pragma once
 
 #include <new>
@@ -10,7 +10,7 @@
 
 namespace fsdp::formats {
 
-// A handle with the connections that it has open.
+// A handle with its open connections.
 struct Connection {
   const curl::Library* curl = nullptr;
   curl::Easy* easy = nullptr;
@@ -33,7 +33,7 @@ struct Connection {
   }
 };
 
-// Fields as libcurl takes them.
+// The fields of a request as a list of libcurl.
 class FieldList {
  public:
   // Throws: TransferError if a value has a line end; std::bad_alloc.

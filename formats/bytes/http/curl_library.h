@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of libcurl's binary interface that is used, which has been the same since 7.66: our
-// own words for it, so that neither its headers nor its library is needed to build.
+// Our own declarations of the part of libcurl's binary interface that is used, stable since 7.66: a
+// build needs neither its headers nor its library.
 // tests/formats/bytes/http/curl_library_test.cpp compares the numbers with <curl/curl.h>.
 #pragma once
 

@@ -10,18 +10,19 @@
 
 namespace fsdp::formats {
 
-// Every byte but the unreserved ones (letters, digits, - . _ ~) becomes %XX.
+// Encodes every byte except the unreserved ones (letters, digits, - . _ ~) as %XX.
 std::string percent_encode(std::string_view text);
-// As percent_encode, but slashes stay.
+// Like percent_encode, but keeps slashes.
 std::string encode_path(std::string_view path);
-// As encode_path, but what is an escape already (%2F) stays: for paths of web pages.
+// Like encode_path, but keeps escapes (%2F): for paths of web pages.
 std::string complete_path(std::string_view path);
-// nullopt: a % without two hexadecimal digits.  `plus_is_blank`: as forms spell blanks.
+// Returns nullopt for a % without two hexadecimal digits.  `plus_is_blank`: + is a blank, as in
+// forms.
 std::optional<std::string> percent_decode(std::string_view text, bool plus_is_blank);
 
 // The members of a query, in any order, not encoded.
 using Query = std::vector<std::pair<std::string, std::string>>;
-// "a=1&b=" without the question mark: encoded, sorted, and with "=" behind every name.
+// Returns "a=1&b=" without the question mark: encoded, sorted, and with "=" after every name.
 std::string encode_query(const Query& query);
 
 }  // namespace fsdp::formats

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kMaxRedirects = 5;
 
-// How long the server asks to wait: a number of seconds, or a date [RFC 9110, 10.2.3].
+// Returns how long the server asks to wait: a number of seconds, or a date [RFC 9110, 10.2.3].
 std::optional<std::chrono::seconds> retry_after(const HttpHead& head) {
   const std::string* field = head.find("retry-after");
   if (field == nullptr) return std::nullopt;
@@ -77,7 +77,7 @@ HttpAnswer exchange(HttpClient& client, Patience& patience, const Dialect& diale
   for (;;) {
     HttpRequest request = make();
     if (request.stall.count() == 0) request.stall = patience.limits().stall;
-    // A body may take as long as bytes come; all else has to end by the deadline.
+    // A transfer of a body may go on while bytes come; any other must end by the deadline.
     if (request.timeout.count() == 0 && sink == nullptr && request.body.empty()) {
       request.timeout = patience.left();
     }
@@ -98,7 +98,7 @@ std::optional<Address> next_address(const std::string& place, const Address& fro
   if (!is_redirect(head.status) || location == nullptr) return std::nullopt;
   auto next = redirected(from, *location);
   if (!next) {
-    // A query may hold a signature.
+    // Leaves out the query, which may hold a signature.
     throw Error(ErrorCode::kNetwork,
                 cat(place, ": the server redirects to ",
                     quote(location->substr(0, location->find('?'))), ", which is not followed"));

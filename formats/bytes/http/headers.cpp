@@ -29,7 +29,7 @@ const std::string* HttpHead::find(std::string_view name) const {
 }
 
 void add_head_line(HttpHead& head, std::string_view line) {
-  // A line that goes on with the one before it [RFC 9112, 5.2]: no field that is used has any.
+  // Skips a line that continues the one before it [RFC 9112, 5.2]: no field that is used has one.
   if (line.starts_with(' ') || line.starts_with('\t')) return;
   line = trimmed(line);
   if (line.starts_with("HTTP/")) {
@@ -58,7 +58,8 @@ std::string strong_etag(std::string_view etag) {
   if (etag.size() >= 2 && etag.front() == '"' && etag.back() == '"') {
     etag = etag.substr(1, etag.size() - 2);
   }
-  // What may stand between the quotes [8.8.3]; others would tear the request that repeats it.
+  // Accepts what may stand between the quotes [8.8.3]; other characters would break a request that
+  // sends the ETag back.
   const bool plain = std::all_of(etag.begin(), etag.end(),
                                  [](char c) { return c > 0x20 && c < 0x7F && c != '"'; });
   return plain ? std::string(etag) : std::string();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The head of an answer of HTTP, and what its fields mean [RFC 9110].
+// The head of an HTTP answer, and what its fields mean [RFC 9110].
 #pragma once
 
 #include <cstdint>
@@ -18,17 +18,17 @@ struct HttpHead {
   // Names in lower case, in the order of the answer, without blanks around the values.
   std::vector<std::pair<std::string, std::string>> fields;
 
-  // The first one of this name, in lower case; null if there is none.
+  // Returns the first field of this name, in lower case; null if there is none.
   const std::string* find(std::string_view name) const;
 };
 
-// Takes one line of a head, with or without its end.  A line of status ("HTTP/1.1 206 ...") begins
-// a new head: an answer may follow interim ones.  Lines that are none are left out, and so is what
+// Takes one line of a head, with or without its end.  A status line ("HTTP/1.1 206 ...") begins a
+// new head, because interim answers may come first.  Ignores lines that are not fields, and what
 // exceeds 200 fields or 16 KiB a field.
 void add_head_line(HttpHead& head, std::string_view line);
 
-// The opaque text of a strong ETag ("abc" -> abc, without quotes too, as some stores write it);
-// empty for a weak one, and for one that could not be sent back.
+// Returns the opaque text of a strong ETag ("abc" -> abc; also without quotes, as some stores write
+// it); empty for a weak one, and for one that could not be sent back.
 std::string strong_etag(std::string_view etag);
 
 // "bytes 0-99/1234" [14.4].
@@ -38,11 +38,11 @@ struct ContentRange {
   std::optional<std::uint64_t> total;  // nullopt: "*"
 };
 std::optional<ContentRange> parse_content_range(std::string_view text);
-// A decimal number without sign that 63 bits hold; nullopt for anything else.
+// Parses a decimal number without sign that fits 63 bits; nullopt for anything else.
 std::optional<std::uint64_t> parse_length(std::string_view text);
 
-// What a head says of the file that it is of.  `bytes` is that of Content-Length, or of
-// Content-Range.  nullopt: it has neither.
+// Returns what a head says of its file.  `bytes`: from Content-Range, or from Content-Length.
+// nullopt: the head has neither.
 std::optional<StoredFile> file_of_head(const HttpHead& head);
 
 }  // namespace fsdp::formats

@@ -18,15 +18,15 @@ namespace fsdp::formats {
 namespace {
 
 constexpr std::size_t kMaxRefusal = std::size_t{64} << 10U;
-// What stays in a processor's cache until it is copied, for some connections.
+// Small enough that the buffers of some connections stay in the processor's cache.
 constexpr long kBufferBytes = 128L << 10U;
-constexpr int kPollMs = 100;  // an interrupt is noticed within it
+constexpr int kPollMs = 100;  // an interrupt is noticed within this time
 constexpr long kConnectMs = 10'000;
-// Fewer bytes a second are as good as none.
+// Bytes per second; a slower transfer counts as stalled.
 constexpr long kSlowestBytes = 1024;
 constexpr std::size_t kMaxIdle = 128;
 
-// How often a request is tried that failed so.
+// Returns how often to try a request that failed with this code.
 unsigned tries_after(int code) {
   switch (code) {
     // Trying again would change nothing.
@@ -35,12 +35,12 @@ unsigned tries_after(int code) {
     case curl::kPeerFailedVerification:
     case curl::kSslCaCertBadFile:
       return 1;
-    // Most often a typing error, or a server that is not there; now and then a moment's.
+    // Most often a typing error or a missing server; sometimes temporary.
     case curl::kCouldntResolveHost:
     case curl::kCouldntResolveProxy:
       return 3;
     case curl::kCouldntConnect:
-    // What answers is no server of HTTP, or its answer is garbled.
+    // The server does not speak HTTP, or its answer is garbled.
     case curl::kUnsupportedProtocol:
       return 5;
     default:
@@ -50,13 +50,13 @@ unsigned tries_after(int code) {
 
 const char* environment_path(std::initializer_list<const char*> names) {
   for (const char* name : names) {
-    const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nobody sets any
+    const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nothing sets variables
     if (value != nullptr && *value != '\0') return value;
   }
   return nullptr;
 }
 
-// What the callbacks of one request know.
+// What the callbacks of one request share.
 struct Transfer {
   HttpSink* sink = nullptr;
   std::size_t max_text = 0;
@@ -142,7 +142,7 @@ struct HttpClient::State {
     curl.share_cleanup(share);
   }
 
-  // The one used last, whose connection is the likeliest to be open still.
+  // Prefers the connection used last, which is likeliest to be open still.
   std::unique_ptr<Connection> borrow() {
     {
       const std::scoped_lock lock(mutex);
@@ -184,10 +184,11 @@ void HttpClient::State::describe(curl::Easy* easy, const HttpRequest& request,
   set(curl::kPathAsIs, 1L);  // a/../b is a name like any other
   set(curl::kProtocols, curl::kProtocolsHttp);
   set(curl::kHttpVersion,
-      curl::kHttpVersion11);  // a connection a request carries more than one for all
+      curl::kHttpVersion11);  // a connection per request carries more than one for all
   set(curl::kNoSignal, 1L);
   set(curl::kTcpKeepAlive, 1L);
-  // Some versions refuse it for a handle that was used; it matters for speed alone.
+  // Ignores a failure: some versions refuse this option for a used handle, and it only affects
+  // speed.
   (void)curl.easy_setopt(easy, curl::kBufferSize, kBufferBytes);
   set(curl::kUserAgent, "fsdp-ckpt");
   set(curl::kSslVerifyPeer, 1L);
@@ -255,15 +256,15 @@ HttpAnswer HttpClient::send(const HttpRequest& request, HttpSink* sink, std::siz
   auto connection = state_->borrow();
   state_->describe(connection->easy, request, fields, transfer, words);
   const int code = state_->perform(*connection, request);
-  // What it points to goes now.
+  // The handle points to objects of this call, which end here.
   state_->curl.easy_reset(connection->easy);
   if (code == curl::kOk) state_->give_back(std::move(connection));
   if (transfer.thrown) std::rethrow_exception(transfer.thrown);
-  // Its word for the one is that for the other.
+  // libcurl reports both with the same code.
   if (code == curl::kOutOfMemory) {
     throw TransferError("a line of the answer's head is too long, or libcurl is out of memory", 3);
   }
-  // A refusal that came while the body still went says more than that the connection then broke.
+  // A refusal that came during the upload says more than the connection that broke after it.
   if (code != curl::kOk && !transfer.enough && transfer.answer.head.status < 400) {
     const std::string_view said =
         words[0] == '\0' ? state_->curl.easy_strerror(code) : words.data();

@@ -7,8 +7,8 @@
 
 namespace fsdp::formats {
 
-// libcurl writes to sockets that may be closed; without its own handler of the signal, which would
-// be the whole process's, this thread puts SIGPIPE off and drops what came.
+// Blocks SIGPIPE in this thread while libcurl writes to sockets that may be closed, and drops
+// signals that came.  libcurl's own handler would be the whole process's.
 class NoPipeSignal {
  public:
   NoPipeSignal() {

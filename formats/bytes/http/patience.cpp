@@ -17,7 +17,7 @@ namespace {
 using std::chrono::milliseconds;
 
 unsigned positive_number(const char* name, unsigned otherwise) {
-  const char* text = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nobody sets any
+  const char* text = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nothing sets variables
   if (text == nullptr || *text == '\0') return otherwise;
   const auto number = parse_length(text);
   constexpr std::uint64_t kMost = 1'000'000;

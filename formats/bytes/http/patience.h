@@ -15,29 +15,30 @@ namespace fsdp::formats {
 struct NetworkLimits {
   unsigned tries = 10;
   std::chrono::seconds deadline{120};  // between two pieces of data that came
-  std::chrono::seconds stall{20};      // without a byte, until a request is taken for lost
+  std::chrono::seconds stall{20};      // without a byte, until a request counts as lost
 };
-// Throws: kUsage for a value that is no positive number.
+// Throws: kUsage for a value that is not a positive number.
 const NetworkLimits& network_limits();
 
-// The time before try number `tried` + 1: between half of 0.1 s * 2^(tried - 1) and all of it, at
-// most 10 s.  `chance` is a number from 0 to 1, so that many clients do not come back at once.
+// Returns the time before try number `tried` + 1: between half of 0.1 s * 2^(tried - 1) and all of
+// it, at most 10 s.  `chance`: a random number from 0 to 1, so that many clients do not return at
+// once.
 std::chrono::milliseconds backoff(unsigned tried, double chance);
 
-// One operation's patience.
+// Counts the tries and the time of one operation.
 class Patience {
  public:
-  // `place`: the URL with which messages begin.
+  // `place`: the URL that messages begin with.
   explicit Patience(std::string place, const NetworkLimits& limits = network_limits());
 
   const std::string& place() const { return place_; }
   const NetworkLimits& limits() const { return limits_; }
-  // What is left until the deadline; at least 1 ms.
+  // Returns the time until the deadline; at least 1 ms.
   std::chrono::milliseconds left() const;
-  // Data came: counts anew.
+  // Called when data came: tries and deadline begin anew.
   void progressed();
-  // Waits after a try that failed because of `why`.  `tries`: how often such a failure is worth
-  // trying in all; `at_least`: how long the server asks to wait.
+  // Waits after a try that failed because of `why`.  `tries`: how often to try in all after such a
+  // failure; `at_least`: how long the server asks to wait.
   // Throws: kNetwork if that was the last try, or the deadline would pass; kInterrupted.
   void wait(const std::string& why, unsigned tries = 1000,
             std::optional<std::chrono::seconds> at_least = std::nullopt);

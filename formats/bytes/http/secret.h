@@ -8,7 +8,7 @@
 
 namespace fsdp::formats {
 
-// Cannot be streamed, compared or turned into text by accident; its bytes are cleared when it goes.
+// Cannot be streamed, compared or turned into text by accident.  Clears its bytes at destruction.
 class Secret {
  public:
   Secret() = default;
@@ -33,7 +33,7 @@ class Secret {
   void clear() noexcept {
     // A text that was moved away may have left its bytes behind the new end.
     text_.resize(text_.capacity());
-    // Not through text_: what nobody reads any more the compiler need not write.
+    // volatile: the compiler may drop writes that are never read.
     volatile char* bytes = text_.data();
     for (std::size_t i = 0; i < text_.size(); ++i) bytes[i] = 0;
     text_.clear();

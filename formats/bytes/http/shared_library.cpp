@@ -11,7 +11,7 @@ namespace fsdp::formats {
 SharedLibrary::SharedLibrary(const std::string& file, const std::string& package)
     : file_(file), handle_(::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL)) {
   if (handle_ == nullptr) {
-    const char* words = ::dlerror();  // NOLINT(concurrency-mt-unsafe): glibc keeps one a thread
+    const char* words = ::dlerror();  // NOLINT(concurrency-mt-unsafe): glibc keeps one per thread
     throw Error(ErrorCode::kUnsupported,
                 cat("a URL needs ", file, ", which could not be loaded (",
                     escape(words == nullptr ? "no reason given" : words), "); install ", package));

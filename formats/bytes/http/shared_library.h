@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A shared library that is loaded when it is first needed: the tool starts without it, and works
-// where it is not installed as long as nothing needs it.
+// A shared library that is loaded on first use: the tool starts without it, and works without it as
+// long as nothing needs it.
 #pragma once
 
 #include <string>
@@ -23,7 +23,7 @@ class SharedLibrary {
   void* address(const char* name) const;
 
   std::string file_;
-  void* handle_ = nullptr;  // stays loaded: threads and handlers of it may outlive us
+  void* handle_ = nullptr;  // stays loaded: its threads and handlers may outlive us
 };
 
 }  // namespace fsdp::formats

@@ -33,7 +33,7 @@ std::optional<std::int64_t> nanoseconds_of(const Civil& civil) {
   using namespace std::chrono;  // NOLINT(google-build-using-namespace): of literals and calendars
   const year_month_day date{year(*civil.year), month(static_cast<unsigned>(*civil.month)),
                             day(static_cast<unsigned>(*civil.day))};
-  // A second of 60 is a leap second.  Beyond 2200 nanoseconds leave 64 bits.
+  // A second of 60 is a leap second.  Nanoseconds after 2200 would soon exceed 64 bits.
   if (!date.ok() || *civil.hour > 23 || *civil.minute > 59 || *civil.second > 60 ||
       *civil.year < 1970 || *civil.year > 2200) {
     return std::nullopt;

@@ -9,14 +9,14 @@
 
 namespace fsdp::formats {
 
-// In seconds since the epoch.
+// Returns the seconds since the epoch.
 std::int64_t wall_seconds();
-// 20130524T000000Z, as a signature has it.
+// Returns "20130524T000000Z", as a signature has it.
 std::string basic_time(std::int64_t seconds);
-// "Wed, 21 Oct 2015 07:28:00 GMT" [RFC 9110, 5.6.7], in nanoseconds since the epoch; nullopt for
-// anything else.  Of the name of the day only its length matters.
+// Parses "Wed, 21 Oct 2015 07:28:00 GMT" [RFC 9110, 5.6.7] into nanoseconds since the epoch;
+// nullopt for anything else.  Of the name of the day only its length matters.
 std::optional<std::int64_t> parse_http_date(std::string_view text);
-// "2009-10-12T17:50:30.000Z", in nanoseconds since the epoch; nullopt for anything else.
+// Parses "2009-10-12T17:50:30.000Z" into nanoseconds since the epoch; nullopt for anything else.
 std::optional<std::int64_t> parse_iso_time(std::string_view text);
 
 }  // namespace fsdp::formats

@@ -19,7 +19,7 @@ constexpr std::size_t kMaxDepth = 16;
 constexpr std::size_t kMaxName = 256;
 constexpr std::size_t kMaxText = std::size_t{64} << 10U;
 
-// The part of libexpat's binary interface that is used, which has been the same since 2.0.
+// The part of libexpat's binary interface that is used, stable since 2.0.
 struct Expat {
   void* (*create)(const char* encoding);
   void (*free)(void*);
@@ -54,7 +54,7 @@ const Expat& expat_library() {
   return expat;
 }
 
-// The elements that are open, and what one run of the parser came to.
+// One run of the parser: the open elements, and what was thrown.
 struct XmlRun {
   const Expat& expat;
   void* parser;

@@ -7,8 +7,8 @@
 
 namespace fsdp::formats {
 
-// Receives elements as they begin and end.  A path is that from the outermost element to this one,
-// without prefixes of namespaces: "ListBucketResult/Contents/Key".
+// Receives elements as they begin and end.  A path leads from the outermost element to this one,
+// without namespace prefixes: "ListBucketResult/Contents/Key".
 class XmlHandler {
  public:
   XmlHandler() = default;
@@ -21,9 +21,9 @@ class XmlHandler {
   virtual void end(std::string_view path, const std::string& text) = 0;
 };
 
-// Reads a whole document.  Refused: a document type (and so every entity of its own), elements more
+// Reads a whole document.  Refuses a document type (and so every entity of its own), elements more
 // than 16 deep, names longer than 256 bytes, text of an element beyond 64 KiB.
-// Throws: kNetwork telling the symptom, kUnsupported where libexpat cannot be loaded, and what the
+// Throws: kNetwork naming the symptom, kUnsupported if libexpat cannot be loaded, and what the
 // handler throws.
 void parse_xml(std::string_view document, XmlHandler& handler);
 

@@ -33,7 +33,8 @@ JournalEntry unpacked(Unpacked& in) {
   std::vector<std::string> names;
   for (std::uint64_t left = in.number(); left != 0; --left) {
     names.emplace_back(in.text());
-    // Every run has its name: one that no file can have would take that much memory each time.
+    // Each run copies its file's name: a name longer than any path would take its bytes for every
+    // run.
     if (names.back().size() >= PATH_MAX)
       throw Error(ErrorCode::kTruncated, cat("a name of ", names.back().size(), " bytes"));
   }

@@ -26,7 +26,7 @@ struct JournalEntry {
 // Returns the bytes of a record of these entries.
 std::string record_of(std::span<const JournalEntry> entries);
 
-// Returns the entries of a record.  Throws: kTruncated if it is none.
+// Returns the entries of a record.  Throws: kTruncated if it is not one.
 std::vector<JournalEntry> entries_of(std::string_view record);
 
 }  // namespace fsdp::formats

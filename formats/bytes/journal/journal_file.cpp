@@ -18,7 +18,7 @@ namespace fsdp::formats {
 namespace {
 
 constexpr std::uint32_t kMark = 0x4A4B4346;
-// A record of an extent has some KiB: the journal of 100 TB has less.
+// A record of an extent takes some KiB: the journal of 100 TB is smaller.
 constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 30U;
 
 struct RecordHead {

@@ -12,9 +12,9 @@
 namespace fsdp::formats {
 
 // A record is a head of four 32-bit numbers (a mark, the number of bytes that follow, their CRC-32,
-// the CRC-32 of these three) and its bytes.  The machine or the process may end while one is
-// written: what then stands at the end of the file, a part of a record or zeros in place of it, is
-// torn, and was never relied on.  Whatever else is not a record is damage.
+// the CRC-32 of these three) and its bytes.  If the machine or the process ends while a record is
+// written, the end of the file is torn: it holds a part of a record, or zeros in place of it.  A
+// torn record was never relied on.  Anything else that is not a record is damage.
 struct JournalRecords {
   std::vector<std::string> records;
   std::uint64_t sound_bytes = 0;  // of these records; what follows is torn

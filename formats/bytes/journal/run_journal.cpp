@@ -20,19 +20,19 @@ namespace {
 
 constexpr const char* kPlanName = "plan";
 constexpr const char* kRankPrefix = "rank-";
-// Each file costs an fsync: with more files than this at once extents are larger in proportion, so
-// that an fsync stands for 4 MiB if an extent has 512 MiB.
+// Each file costs an fsync.  With more files than this at once, extents grow in proportion, so that
+// an fsync covers 4 MiB of an extent of 512 MiB.
 constexpr std::uint64_t kFilesOfExtent = 128;
-// Extents are at most so many times as large.
+// Extents grow at most by this factor.
 constexpr std::uint64_t kMostTimes = 16;
-// What a plan's identity begins with: changes with the form of the journals.
+// The beginning of a plan's identity; changes with the format of the journals.
 constexpr std::string_view kForm = "journal 1";
 
 std::string rank_name(std::size_t rank) {
   return cat(kRankPrefix, rank);
 }
 
-// An inode's number is reused, but not its time of birth with it.
+// Returns a text that identifies an inode: its number is reused, but not with the same birth time.
 std::string inode_text(int fd) {
   struct statx info {};
   if (::statx(fd, "", AT_EMPTY_PATH, STATX_INO | STATX_BTIME, &info) != 0) return {};
@@ -71,7 +71,7 @@ void RunJournal::add(JournalEntry entry, const std::set<OutputFile*>& files) {
   for (const JournalEntry::Run& run : entry.runs) pending_bytes_ += run.bytes;
   pending_.push_back(std::move(entry));
   pending_files_.insert(files.begin(), files.end());
-  // Extents end at round places of their files, a little before they are full.
+  // Extents end at round offsets of their files, a little before they are full.
   if (pending_bytes_ < options_.extent_bytes / 2) return;
   for (OutputFile* const file : pending_files_) file->sync();
   append_record(own_, record_of(pending_),
@@ -88,8 +88,8 @@ std::string RunJournal::plan_text(int temporary) {
   return packed.take();
 }
 
-// Returns whether the plan is that of this temporary, and complete.  Throws kMismatch naming what
-// differs from this run's.
+// Returns whether the plan is complete and belongs to this temporary.
+// Throws: kMismatch naming what differs from this run's plan.
 bool RunJournal::read_plan(int temporary) {
   const FileDescriptor fd = open_journal(kPlanName, O_RDONLY);
   if (fd.get() < 0) {
@@ -109,7 +109,8 @@ bool RunJournal::read_plan(int temporary) {
                  {Remedy::kStartAnew});
   };
   if (theirs.text() != ours.text()) throw other("another version of fsdp-ckpt wrote them");
-  // A folder that was exchanged with its temporary, or a new one after that was removed by hand.
+  // The temporary is another one: exchanged with the output, or made anew after it was removed by
+  // hand.
   if (theirs.text() != ours.text()) return false;
   while (!theirs.empty() && !ours.empty()) {
     const std::string their_name(theirs.text());
@@ -148,7 +149,7 @@ void RunJournal::read_entries() {
                     {Remedy::kStartAnew});
       }
     }
-    // What is torn goes, so that the next record follows a whole one.
+    // Cuts off a torn record, so that the next record follows a whole one.
     if (::ftruncate(fd.get(), static_cast<off_t>(read.sound_bytes)) != 0) throw_errno(shown(name));
     sync(fd, shown(name));
   }
@@ -193,7 +194,7 @@ void RunJournal::begin(const OutputPlace& place, int temporary) {
     if (rank == 0) own_ = std::move(fd);
   }
   sync(folder_, output_);
-  place.sync_parent();  // The temporary's name, without which journals are of no use.
+  place.sync_parent();  // Makes the temporary's name durable; journals are useless without it.
 }
 
 void RunJournal::meet(const OutputPlace& place) {
@@ -228,7 +229,7 @@ bool RunJournal::keeps() const noexcept {
   return false;
 }
 
-// A rest that stays belongs to no temporary any more, and goes with the next run.
+// Files that stay belong to no temporary any more; the next run removes them.
 void RunJournal::end() noexcept {
   if (folder_.get() < 0 || parent_ < 0) return;
   try {

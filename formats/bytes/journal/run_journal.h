@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The journals of a run that writes an output: what is safe on the disk, so that a later run goes
-// on there.
+// The journals of a run that writes an output: what is safe on the disk, so that a later run can go
+// on from there.
 #pragma once
 
 #include <cstdint>
@@ -25,20 +25,20 @@ namespace fsdp::formats {
 //   rank-N  what process N of a team, or the only one, has written: a record after each extent
 //
 // The bytes of an extent are synced before its record is appended, and the record is synced before
-// the next extent begins.  So a record says what is on the disk, whenever the process or its
-// machine ends, and at most the extent being written is done again.  Checksums of what is kept come
-// from the records: to read it back would cost half as much as to write it again, and would find
-// only what a disk that keeps its promises does not do.
+// the next extent begins.  So, whenever the process or its machine ends, the records describe bytes
+// that are on the disk, and at most the extent being written is done again.  Checksums of what is
+// kept come from the records: reading the bytes back would cost half as much as writing them again,
+// and would find only failures of the disk.
 //
-// A run goes on with what an earlier one left only if its own plan is the same: program, arguments,
+// A run goes on with what an earlier run left only if the plans are the same: program, arguments,
 // source with its sizes and times, and the files of the output.  Times are compared for equality
 // with what the file system said before, never with a clock.
 
-// What decides about the bytes of an output: pairs of a name and what it is, for messages.
+// What determines the bytes of an output: pairs of a name and a value, which messages show.
 class PlanIdentity {
  public:
   void add(const std::string& what, const std::string& is) { parts_.emplace_back(what, is); }
-  // Called when a journal needs it.
+  // `add` is called when a journal first needs the parts.
   void add_later(std::function<void(PlanIdentity&)> add) { later_.push_back(std::move(add)); }
   const std::vector<std::pair<std::string, std::string>>& parts();
 
@@ -50,7 +50,7 @@ class PlanIdentity {
 class RunJournal : public Resumption {
  public:
   struct Options {
-    bool asked = false;  // go on with what an earlier run left, and leave what this one does
+    bool asked = false;  // go on with an earlier run's journals, and keep this run's
     std::uint64_t extent_bytes = 512U << 20U;
     Team* team = nullptr;
   };
@@ -59,15 +59,15 @@ class RunJournal : public Resumption {
 
   // Returns whether this run was asked to go on with an earlier one.
   bool asked() const { return options_.asked; }
-  // What an earlier run left, the same for every member of a team.
+  // What an earlier run wrote, the same for every member of a team.
   const std::vector<JournalEntry>& found() const { return found_; }
-  // Returns the error of one who cannot make use of what was found.
+  // Returns the error for records in `found` that cannot be used.
   Error damaged(const std::string& what) const;
-  // Returns the number of bytes that may be written before the next record, at least 1, into as
-  // many files at once.
+  // Returns the number of bytes that may be written, to `files` files at once, before the next
+  // record; at least 1.
   std::uint64_t room(std::size_t files) const;
-  // Enters what was written to these files, with what comes next if it is less than half an extent.
-  // Lifetime: the files live as long as the output. Throws: kIo, kNoSpace.
+  // Records what was written to these files.  Less than half an extent waits for the next entry.
+  // Lifetime: the files live as long as the output.  Throws: kIo, kNoSpace.
   void add(JournalEntry entry, const std::set<OutputFile*>& files);
 
   // See Resumption.

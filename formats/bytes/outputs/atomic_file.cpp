@@ -97,7 +97,7 @@ class LocalAtomicFile : public AtomicFile, private Unfinished {
       if (errno == ENOENT || errno == ENAMETOOLONG) return;
       throw_errno(cat(place_.shown(), ": removing the seal of the old one, ", quote(name)));
     }
-    // Otherwise a power cut could bring it back beside the new file.
+    // Otherwise a power cut could bring the old seal back beside the new file.
     if (options_.sync) place_.sync_parent();
   }
 
@@ -105,7 +105,7 @@ class LocalAtomicFile : public AtomicFile, private Unfinished {
   const OutputOptions options_;
   NewFolders folders_;
   const OutputPlace place_;
-  // Shares the lock of the file being written, and keeps it over the file's close.
+  // Shares the lock of the file being written, and keeps it after the file is closed.
   FileDescriptor lock_;
   bool committed_ = false;
   std::unique_ptr<OutputFile> file_;
@@ -128,7 +128,7 @@ void LocalAtomicFile::begin() {
 
 void LocalAtomicFile::commit() {
   Team* const team = options_.team;
-  // A sum that is not known from parts is read from the file, so all of it has to be there.
+  // A checksum that the parts do not give is read from the file, so the whole file must be there.
   if (team != nullptr && options_.seal) await_files(*team);
   file_->finish(options_.sync);
   if (team != nullptr && !options_.seal) await_files(*team);
@@ -174,7 +174,7 @@ void LocalAtomicFile::write_seal() const {
   }
 }
 
-// The file as a member of a team has it that does not lead.
+// The file for a member of a team that is not the leader.
 class JoinedAtomicFile : public AtomicFile {
  public:
   JoinedAtomicFile(const std::filesystem::path& destination, const OutputOptions& options)

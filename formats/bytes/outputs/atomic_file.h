@@ -38,9 +38,10 @@ class AtomicFile {
 };
 
 // Begins a file at `destination`, a path or a URL.
-// Throws: kUsage (a destination that names no file: empty, "." or with a slash at the end),
-// kExists, kBusy, kNotFound (no such folder, and no `make_folders`), kNotRegular (destination is
-// a folder, link or device), kIo, kNoSpace; kUnsupported for a URL of no store; what Store throws.
+// Throws: kUsage (a destination that does not name a file: empty, "." or with a slash at the end),
+// kExists, kBusy, kNotFound (no such folder, and no `make_folders`), kNotRegular (destination is a
+// folder, link or device), kIo, kNoSpace; kUnsupported for a URL that no store serves; what Store
+// throws.
 std::unique_ptr<AtomicFile> new_file(const std::filesystem::path& destination,
                                      const OutputOptions& options);
 

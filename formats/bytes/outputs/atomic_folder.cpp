@@ -31,7 +31,7 @@
 namespace fsdp::formats {
 namespace {
 
-// Says of a name whether replacing the folder may remove that file.
+// Returns whether replacing the folder may remove the file of that name.
 using Replaced = std::function<bool(std::string_view)>;
 
 // Returns whether the member is a regular file that may go, or a folder of nothing but such files.
@@ -168,13 +168,14 @@ class LocalAtomicFolder : public SharedFolder, private Unfinished {
   };
   Member member(const std::string& name);
 
-  // Returns whether that file of an earlier run is to be written further, and was not added yet.
+  // Returns whether the file holds bytes of an earlier run, to be written further, and was not
+  // added yet.
   bool is_kept(const std::string& name) const {
     return options_.resumption && options_.resumption->kept_files().contains(name) &&
            std::none_of(files_.begin(), files_.end(),
                         [&](const Added& a) { return a.name == name; });
   }
-  // Removes what an earlier run left in the folder, except files that have something to keep.
+  // Removes what an earlier run left in the folder, except files with bytes to keep.
   void remove_unkept(const std::string& above, int in) const;
 
   // Takes the invitation back and finishes the files.
@@ -184,8 +185,8 @@ class LocalAtomicFolder : public SharedFolder, private Unfinished {
     if (options_.resumption) refuse_strangers(options_.resumption->kept_files());
     for (const auto& added : files_) added.file->finish(options_.sync);
   }
-  // Throws kMismatch unless this output has all these files: a journal that was changed may keep
-  // one that is none of it.
+  // Throws kMismatch unless all kept files are files of this output: a modified journal may name
+  // others.
   void refuse_strangers(const std::set<std::string>& kept) const {
     std::set<std::string> strangers = kept;
     for (const auto& added : files_) strangers.erase(added.name);
@@ -199,7 +200,7 @@ class LocalAtomicFolder : public SharedFolder, private Unfinished {
   // Requires: all files were finished.
   void write_seal();
 
-  // The new folder is in place.
+  // Called when the new folder is in place.
   void note_placed(std::unique_lock<std::mutex>& committing) {
     committed_ = true;
     new_folders_.keep();
@@ -243,8 +244,9 @@ void LocalAtomicFolder::begin() {
   if (resumption != nullptr) resumption->meet(place_);
 }
 
-// Puts the new folder in the old one's place and removes the old one.  The old one is locked first:
-// from the exchange on it bears the temporary's name.  See Note [claiming a temporary name].
+// Puts the new folder in the old one's place and removes the old one.  The old one is locked first,
+// because from the exchange on it bears the temporary's name.
+// See Note [claiming a temporary name].
 void LocalAtomicFolder::replace_destination(std::unique_lock<std::mutex>& committing) {
   const FileDescriptor old = open_destination_folder(place_);
   if (try_lock(old.get(), place_.shown()) == Locked::kBusy) {
@@ -309,7 +311,7 @@ LocalAtomicFolder::Member LocalAtomicFolder::member(const std::string& name) {
   if (slash == std::string::npos) return found;
   FileDescriptor& fd = folders_[inner];
   if (fd.get() < 0) {
-    // One that an earlier run made holds something, or it would be gone.
+    // A folder that an earlier run made holds a kept file, or the folder would have been removed.
     if (::mkdirat(folder_.get(), inner.c_str(), 0777) != 0 &&
         (errno != EEXIST || !options_.resumption)) {
       throw_errno(found.shown);
@@ -414,7 +416,7 @@ void LocalAtomicFolder::put_in_place() {
   note_placed(committing);
 }
 
-// The folder as a member of a team has it that does not lead.
+// The folder for a member of a team that is not the leader.
 class JoinedAtomicFolder : public AtomicFolder {
  public:
   JoinedAtomicFolder(const std::filesystem::path& destination, const OutputOptions& options)

@@ -31,18 +31,18 @@ class AtomicFolder {
   AtomicFolder(const AtomicFolder&) = delete;
   AtomicFolder& operator=(const AtomicFolder&) = delete;
   virtual ~AtomicFolder() = default;
-  // Adds a new file of that name to the folder: a plain name, or one in a folder inside it, "a/b",
-  // which is made if it is missing.  `commit` finishes it; with many files the caller does so
-  // earlier, because each open file takes a descriptor.  Lifetime: the result lives as long as
-  // this.
-  // Throws: kPath (neither), kExists (added before), kIo, kNoSpace.
+  // Adds a new file of that name to the folder: a plain name, or one in a folder inside it, "a/b";
+  // the inner folder is made if it is missing.  `commit` finishes the file; with many files the
+  // caller must finish them earlier, because each open file takes a descriptor.
+  // Lifetime: the result lives as long as this.
+  // Throws: kPath (another form of name), kExists (added before), kIo, kNoSpace.
   virtual OutputFile& add_file(const std::string& name) = 0;
   // Adds a file of that name with the bytes of `source`, shared with it if the file systems allow
   // it (see share_file).  It is synced as the folder's options say.
-  // `crc`: the CRC-32 of the source, if the caller has it; a folder that is sealed needs it, and
-  // otherwise reads the source if it is shared.
-  // Throws: like add_file; what share_file throws; kUnsupported in a team's member that does not
-  // lead.
+  // `crc`: the CRC-32 of the source, if the caller has it.  A sealed folder needs it, and without
+  // it reads a source that is shared.
+  // Throws: like add_file; what share_file throws; kUnsupported for a member of a team that is not
+  // the leader.
   virtual Sharing link_file(const std::string& name, const File& source,
                             SharingOptions options = {},
                             std::optional<std::uint32_t> crc = std::nullopt) = 0;

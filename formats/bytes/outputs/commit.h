@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Commits or removes the temporary of an output.  Only for atomic_file and atomic_directory.
+// Commits or removes the temporary of an output.  Only for atomic_file and atomic_folder.
 #pragma once
 
 #include <filesystem>
@@ -18,7 +18,7 @@ namespace fsdp::formats {
 // Messages name the destination.
 // Throws: what that throws; kIo for an error of the file system.
 void look_before_commit(const OutputPlace& place, const OutputOptions& options);
-// The same for the finished output at `written`, which messages call `shown`.
+// Does the same for the finished output at `written`, which messages call `shown`.
 void look_before_commit(const std::filesystem::path& written, const std::string& shown,
                         const OutputOptions& options);
 
@@ -26,10 +26,10 @@ void look_before_commit(const std::filesystem::path& written, const std::string&
 // flag.
 bool flag_unsupported();
 
-// kExists: there is something at the destination, or it appeared there meanwhile.
+// Return kExists: something is at the destination, or it appeared there meanwhile.
 Error already_exists(const OutputPlace& place);
 Error appeared(const OutputPlace& place);
-// The error `why` came after the output was in place, and it has no seal.
+// Returns the error for `why`, which came when the output was in place and had no seal.
 Error without_seal(ErrorCode code, std::string_view why, const std::string& shown);
 
 // Renames the temporary to the destination if nothing exists there; returns false if something
@@ -37,7 +37,7 @@ Error without_seal(ErrorCode code, std::string_view why, const std::string& show
 // Throws: kIo.
 bool rename_to_free_name(const OutputPlace& place, OutputKind kind);
 
-// Calls fsync on the folder after a rename.  Throws: kIo saying that the new one is in place.
+// Calls fsync on the folder after a rename.  Throws: kIo saying that the new output is in place.
 void sync_parent_after_rename(const OutputPlace& place);
 
 }  // namespace fsdp::formats

@@ -7,8 +7,8 @@
 
 namespace fsdp::formats {
 
-// Free memory takes 4 GB/s and more, memory that must be reclaimed first 0.5 GB/s.  At the start
-// one block that is that slow decides; after quick ones it takes two.
+// Copies into free memory reach 4 GB/s and more, into memory that must be reclaimed first 0.5 GB/s.
+// At the start one slow block decides; after quick ones it takes two.
 class CopyPace {
  public:
   // Records that copying `bytes` took `seconds` of processor time.

@@ -38,7 +38,8 @@ class OutputFile {
   // Throws: kNoSpace, kIo; what PartUpload::wrote throws.
   virtual void write_at(std::uint64_t offset, std::span<const std::byte> bytes,
                         std::optional<std::uint32_t> crc = std::nullopt);
-  // Like write_at, for elements of tensors: the checksum is passed to add_crc, and no copy stays.
+  // Like write_at, for elements of tensors: the caller passes the checksum to add_crc, and the
+  // bytes need not be kept for reading.
   void put_at(std::uint64_t offset, std::span<const std::byte> bytes);
   // Like put_at: writes whole disk blocks past the page cache through `direct`, from open_direct,
   // and the rest at both ends through the cache.
@@ -50,28 +51,30 @@ class OutputFile {
   // Returns the unit in which the file system likes to write: the stripes of Lustre, otherwise a
   // page or so; 0 if it is not known.
   std::uint64_t stripe_bytes() const;
-  // Returns whether it is sent by parts that wait on this machine until they are whole: the bytes
-  // between others should come soon after them.
+  // Returns whether the file is sent in parts that wait on this machine until they are whole: bytes
+  // that fill gaps should come soon.
   virtual bool sent_by_parts() const { return false; }
   // Returns whether the file's checksum is needed.
   bool summed() const { return summed_; }
   // See open_direct in direct_io.h; none (-1) if the file will not be synced.
   FileDescriptor open_direct();
-  // Writes what was put so far to the disk.  Does nothing if nothing was, or if it is finished.
-  // Throws: kIo, kNoSpace; then it cannot be finished any more.
+  // Writes what was put so far to the disk.  Does nothing if nothing was put, or if the file is
+  // finished.
+  // Throws: kIo, kNoSpace; the file cannot be finished then.
   void sync();
-  // fsync and close, both checked.  A failed fsync is final: the kernel may have dropped data that
-  // it could not write, and a second fsync would report success.  Finishing a finished file does
-  // nothing.
-  // A checksum that is needed is combined from those of the parts written; parts without one, such
-  // as padding that was never written, are read.
+  // Calls fsync and close, and checks both.  A failed fsync is final: the kernel may have dropped
+  // data that it could not write, and a second fsync would report success.  Finishing a finished
+  // file does nothing.
+  // A checksum that is needed is combined from the checksums of the parts written; parts without
+  // one, such as padding that was never written, are read.
   // Throws: kIo, kNoSpace.
   void finish(bool sync);
-  // Size and checksum.  Requires: it is summed and finished.
+  // Return size and checksum.  Requires: the file is summed and finished.
   std::uint64_t bytes() const { return bytes_; }
   std::uint32_t crc() const { return crc_; }
   const std::string& name() const { return name_; }
-  // The name of a file of a folder, "b" or "a/b"; empty for one that is an output by itself.
+  // Returns the name of a file in a folder, "b" or "a/b"; empty for a file that is an output by
+  // itself.
   const std::string& member() const { return member_; }
   void set_member(std::string member) { member_ = std::move(member); }
 
@@ -81,9 +84,10 @@ class OutputFile {
   // Gives the file that length, and the disk space if it stays on this machine.  Returns 0, or -1
   // with errno.
   virtual int take_space(off_t bytes);
-  // These bytes were written.  `kept`: they may be read again before the output is committed.
+  // Called when these bytes were written.  `kept`: they may be read again before the output is
+  // committed.
   virtual void wrote(std::uint64_t offset, std::uint64_t bytes, bool kept);
-  // All is written.
+  // Called when everything is written: syncs and closes.
   virtual void close(FileDescriptor fd, bool sync);
 
   FileDescriptor fd_;
@@ -101,7 +105,7 @@ class OutputFile {
   CrcLedger written_;
   std::uint64_t bytes_ = 0;
   std::uint32_t crc_ = 0;
-  std::atomic<std::uint64_t> since_writeback_{0};  // bytes written since it was last started
+  std::atomic<std::uint64_t> since_writeback_{0};  // bytes written since the last start
   bool failed_ = false;
 };
 

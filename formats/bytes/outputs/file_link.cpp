@@ -29,8 +29,7 @@ Error written_twice(const std::string& shown) {
   return Error(ErrorCode::kExists, shown + ": is written twice");
 }
 
-// Returns false if this file cannot have another name there; whatever the reason, a copy can be
-// made.
+// Returns false if no hard link can be made, whatever the reason: a copy can be made instead.
 bool hard_link(const File& source, int folder, const std::string& name, const std::string& shown,
                bool sync) {
   struct stat file {};

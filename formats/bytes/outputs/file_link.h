@@ -19,7 +19,7 @@ enum class Sharing {
 };
 
 struct SharingOptions {
-  bool hard_link = true;  // if there are no reflinks; else a copy
+  bool hard_link = true;  // if there are no reflinks; false: a copy
   bool sync = true;       // fsync, so that the new file survives a power cut
   std::function<void(std::uint64_t)> on_copied = {};  // bytes copied since the last call
   std::uint32_t* copied_crc = nullptr;                // optional: CRC-32 of a copy

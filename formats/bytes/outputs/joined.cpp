@@ -88,8 +88,8 @@ FileDescriptor JoinedFolder::open_file(const std::string& name) const {
   return fd;
 }
 
-// Inode numbers are reused, and devices have other numbers on other machines: so the file holds a
-// random text until every member has found it there, behind what an earlier run left in it.
+// Inode numbers are reused, and devices have other numbers on other machines.  So the file holds a
+// random text, after what an earlier run left in it, until every member has found the text.
 void invite_to_file(Team& team, const FileDescriptor& fd, const std::string& shown) {
   const std::string token = random_token();
   const auto done = [&](ssize_t result) {

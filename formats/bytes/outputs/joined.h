@@ -38,8 +38,8 @@ class JoinedFile : public OutputFile {
 // The temporary name of a destination is the same for every writer, so a late process could find
 // the folder of a later job there; inode numbers do not help, because they are reused.  So the
 // folder's owner puts an empty file with a random name into it, tells the others the name, and
-// removes the file when it commits: a folder that holds it is the right one.  It is held open from
-// then on, and files are made in the open folder, whatever its name is by then.
+// removes the file when it commits: a folder that holds the file is the right one.  The others hold
+// the folder open from then on, and make files in the open folder, whatever its name is by then.
 class JoinedFolder {
  public:
   // `invitation` is the result of SharedFolder::invitation; `destination` is the same folder as
@@ -65,13 +65,13 @@ class JoinedFolder {
 };
 
 // Note [writing together]
-// Of a team (team.h) the leader makes, reserves and locks the temporary, writes what the formats
-// write by OutputFile::write_at, and renames.  The others open the files that it made, put their
-// shares of the tensors into them (copy_pieces) and fsync them before the leader looks at the
-// output.  The functions below are for AtomicFile and AtomicFolder alone.
+// In a team (team.h) the leader makes, reserves and locks the temporary, writes what the formats
+// write by OutputFile::write_at, and renames.  The others open the files that the leader made, put
+// their shares of the tensors into them (copy_pieces) and fsync them before the leader looks at the
+// output.  The functions below are only for AtomicFile and AtomicFolder.
 
-// Lets the others open the file `fd`, the temporary of an output, and returns when they have.  It
-// has the same bytes before and after.
+// Lets the others open the file `fd`, the temporary of an output, and returns when they have.  The
+// file has the same bytes before and after.
 // Throws: kIo, kNoSpace; what Team::exchange throws.
 void invite_to_file(Team& team, const FileDescriptor& fd, const std::string& shown);
 // Opens that file by this process's own path to the destination.
@@ -79,7 +79,7 @@ void invite_to_file(Team& team, const FileDescriptor& fd, const std::string& sho
 std::unique_ptr<OutputFile> join_file(Team& team, const std::filesystem::path& destination,
                                       bool synced);
 
-// The same for a folder: `invitation` is that of SharedFolder.
+// Do the same for a folder.  `invitation`: from SharedFolder.
 void invite_to_folder(Team& team, const std::string& invitation);
 std::shared_ptr<const JoinedFolder> join_folder(Team& team,
                                                 const std::filesystem::path& destination);

@@ -25,7 +25,7 @@ class NewFolders {
   void sync() const;
   // Keeps the folders from now on.
   void keep() noexcept { made_.clear(); }
-  // Removes those of them that are empty.  Uses no memory and takes no lock.
+  // Removes the new folders that are empty.  Uses no memory and takes no lock.
   void remove() noexcept;
 
  private:

@@ -24,9 +24,9 @@ namespace fsdp::formats {
 
 class OutputPlace;
 
-// What an earlier run left of an output, and what this one leaves if it does not finish it; see
-// journal/run_journal.h.  The leader of a team, or a process that writes alone, calls all but
-// `meet`.
+// Lets a run go on with what an earlier run left of an output, and leave its own work if it does
+// not finish; see journal/run_journal.h.  The leader of a team, or a process that writes alone,
+// calls all but `meet`.
 class Resumption {
  public:
   Resumption() = default;
@@ -34,17 +34,18 @@ class Resumption {
   Resumption& operator=(const Resumption&) = delete;
   virtual ~Resumption() = default;
   // Returns whether this run goes on with the temporary of an ended run, which is locked.
-  // Throws: kMismatch if that had another plan; kIo.
+  // Throws: kMismatch if that run had another plan; kIo.
   virtual bool takes(const OutputPlace& place, int temporary) = 0;
-  // The temporary is this run's own.  Throws: kIo, kNoSpace.
+  // Called when the temporary is this run's own.  Throws: kIo, kNoSpace.
   virtual void begin(const OutputPlace& place, int temporary) = 0;
-  // All members of a team have found the temporary.  Throws: kIo; what Team::exchange throws.
+  // Called when all members of a team have found the temporary.
+  // Throws: kIo; what Team::exchange throws.
   virtual void meet(const OutputPlace& place) = 0;
-  // The files of a folder that have something of an earlier run; the others go.
+  // Returns the files of a folder that hold bytes of an earlier run; the others are removed.
   virtual const std::set<std::string>& kept_files() const = 0;
   // Returns whether the temporary stays for a later run.
   virtual bool keeps() const noexcept = 0;
-  // The output is in place, or its temporary is about to be removed.
+  // Called when the output is in place, or its temporary is about to be removed.
   virtual void end() noexcept = 0;
 };
 
@@ -55,17 +56,18 @@ struct OutputOptions {
   // Called by `commit` with the path of the finished temporary, before anything is renamed: if it
   // throws, the destination stays as it was.
   std::function<void(const std::filesystem::path& temporary)> before_commit = {};
-  // Make missing folders above the destination, and remove them again unless it is committed.
+  // Make missing folders above the destination; remove them again unless the output is committed.
   bool make_folders = false;
-  // Says of a name whether replacing a folder may remove that file; any other file forbids it.
+  // Returns whether replacing a folder may remove the file of that name; any other file forbids it.
   std::function<bool(std::string_view name)> replaced = is_member_name;
-  // Write it together with these processes (joined.h); null: alone.
+  // Write the output together with these processes (joined.h); null: alone.
   Team* team = nullptr;
   // Null: an earlier run's leftover is removed, and this run leaves none.
   std::shared_ptr<Resumption> resumption = {};
 };
 
-// Free bytes for this user on the file system that holds `folder`.  Throws: kIo, kNotFound.
+// Returns the free bytes for this user on the file system that holds `folder`.
+// Throws: kIo, kNotFound.
 std::uint64_t free_bytes(const std::filesystem::path& folder);
 
 }  // namespace fsdp::formats

@@ -113,7 +113,7 @@ FileDescriptor OutputPlace::claim(const std::function<bool(int)>& keeps) const {
     Locked locked = Locked::kUnsupported;
     try {
       locked = try_lock(fd.get(), shown_);
-      // Of an output that was put into place by a run that was killed then.
+      // A run that was killed after it put its output into place leaves its journals.
       if (locked != Locked::kBusy && stands_for(temporary_, fd.get())) remove_journals();
     } catch (...) {  // also without memory for a name
       const int how = kind_ == OutputKind::kFolder ? AT_REMOVEDIR : 0;
@@ -166,7 +166,7 @@ FileDescriptor OutputPlace::take_leftover(const std::function<bool(int)>& keeps)
   if (locked == Locked::kBusy) throw busy(shown_, shown_temporary());
   if (!stands_for(temporary_, fd.get())) return FileDescriptor();
   if (keeps && keeps(fd.get())) return fd;
-  remove_journals();  // Before what they are about.
+  remove_journals();  // Before the leftover that they describe.
   if (kind_ == OutputKind::kFolder) remove_files_in(fd.get(), cat(shown_, ": ", shown_temporary()));
   const int how = kind_ == OutputKind::kFolder ? AT_REMOVEDIR : 0;
   if (::unlinkat(parent_.get(), temporary_.c_str(), how) != 0 && errno != ENOENT) {

@@ -32,9 +32,9 @@ class OutputPlace {
   int parent() const { return parent_.get(); }
   const std::string& name() const { return name_; }
   const std::string& temporary() const { return temporary_; }
-  // The temporary of a destination of that name.
+  // Returns the temporary's name for a destination of that name.
   static std::string temporary_of(const std::string& name) { return "." + name + ".fsdp-tmp"; }
-  // The destination and the temporary for messages, escaped.
+  // Return the destination and the temporary for messages, escaped.
   const std::string& shown() const { return shown_; }
   std::string shown_temporary() const;
   // Returns a path of the temporary through its open folder, which stays valid if the folder is
@@ -47,14 +47,13 @@ class OutputPlace {
   // Throws: kIo.
   std::optional<struct stat> existing() const;
 
-  // The folder of journals (journal/run_journal.h) beside the temporary.
+  // Returns the name of the folder of journals (journal/run_journal.h) beside the temporary.
   std::string journals() const { return "." + name_ + ".fsdp-journal"; }
   // Removes that folder.  Requires: the temporary is locked.  Throws: kExists, kIo.
   void remove_journals() const;
 
-  // Creates the temporary, empty and locked; a leftover of a killed run, with its journals, is
-  // removed first, unless `keeps`, which gets the locked leftover, returns true: then that is the
-  // result.
+  // Creates the temporary, empty and locked, after it removes the leftover of a killed run with its
+  // journals.  If `keeps` returns true for the locked leftover, returns the leftover instead.
   // See Note [claiming a temporary name].
   // Throws: kBusy, kExists (a leftover folder that holds more than files), kNotRegular, kIo,
   // kNoSpace.

@@ -80,8 +80,8 @@ class StateTaker {
   RemovableState state_;
 };
 
-// Removes a file, or a folder with everything in it; what is gone already is no error.  Links are
-// not followed.
+// Removes a file, or a folder with everything in it; it is not an error if something is gone
+// already.  Does not follow links.
 void remove_tree(int parent, const std::string& name, const std::string& shown, int depth) {
   if (::unlinkat(parent, name.c_str(), 0) == 0 || errno == ENOENT) return;
   if (errno != EISDIR || depth > kMaxRemovedDepth)
@@ -95,20 +95,20 @@ void remove_tree(int parent, const std::string& name, const std::string& shown, 
     throw_errno(cat(shown, ": removing ", quote(name, 200)));
 }
 
-// Some network file systems cannot fsync a folder and say EINVAL; such a file system has nothing to
-// lose.
+// Calls fsync on a folder.  Some network file systems cannot do so and say EINVAL; such a file
+// system has nothing to lose.
 void sync_folder(int folder, const std::string& shown) {
   if (::fsync(folder) != 0 && errno != EINVAL) throw_errno(shown + ": fsync of its folder");
 }
 
-// Renames where nothing has the new name.  Returns false if the old name is gone.
+// Renames if nothing has the new name.  Returns false if the old name is gone.
 // Throws: kExists, kIo.
 bool rename_in(int folder, const std::string& from, const std::string& to,
                const std::string& shown) {
   if (::renameat2(folder, from.c_str(), folder, to.c_str(), RENAME_NOREPLACE) == 0) return true;
   if (errno == EINVAL || errno == ENOSYS) {
-    // A file system without that flag.  The lock keeps other runs of this kind away, and the name
-    // belongs to them alone.
+    // The file system lacks that flag.  The lock keeps other runs of this kind away, and no one
+    // else uses the name.
     struct stat info {};
     const bool taken = ::fstatat(folder, to.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0;
     if (!taken && ::renameat(folder, from.c_str(), folder, to.c_str()) == 0) return true;

@@ -28,30 +28,31 @@ using RemovableState = std::vector<RemovableMember>;
 
 // Note [removing a checkpoint]
 // A checkpoint is first renamed to ".NAME.fsdp-removed", which no list of checkpoints shows, and
-// that name is made durable; only then its files go.  So a run that was killed, or lost power,
-// leaves the whole checkpoint or a hidden rest, never half of it under its name.
+// that name is made durable; only then are its files removed.  So a run that was killed, or lost
+// power, leaves the whole checkpoint or a hidden rest, never half of it under its name.
 //
 // What is removed is what was looked at: every folder on the way is opened without following links,
 // and the checkpoint goes only if nothing in it was written, added or replaced since its state was
 // taken.  A writer that comes between loses nothing: what changed is renamed back.
 class RunFolder {
  public:
-  // Holds the folder open and locks it against another run of this kind; a file system without
-  // locks does without.  Throws: kNotFound, kIo, kBusy.
+  // Holds the folder open and locks it against another run of this kind, if the file system has
+  // locks.
+  // Throws: kNotFound, kIo, kBusy.
   explicit RunFolder(const std::filesystem::path& path);
 
-  // The state of a checkpoint, by its path below the run's folder ("deep/step-5").
+  // Returns the state of a checkpoint, by its path below the run's folder ("deep/step-5").
   // Throws: kNotFound, kIo, kLimitEntries (more than a million members), kLimitDepth (folders more
   // than 16 deep).
   RemovableState state(const std::filesystem::path& below) const;
-  // See Note [removing a checkpoint].  Returns without an error if it is gone already.
-  // Throws: kChanged if the state is another one: it is as it was; kExists if a file is in the way;
-  // kIo, naming what is left.
+  // See Note [removing a checkpoint].  Returns without an error if the checkpoint is gone already.
+  // Throws: kChanged if its state is not `state`: the checkpoint stays as it was; kExists if a file
+  // is in the way; kIo, naming what is left.
   void remove(const std::filesystem::path& below, const RemovableState& state) const;
   // Returns what killed runs left in the folder that holds `below`, as paths below the run.
   // Throws: kIo.
   std::vector<std::filesystem::path> leftovers_beside(const std::filesystem::path& below) const;
-  // Removes one of them.  Throws: kIo.
+  // Removes one of these leftovers.  Throws: kIo.
   void remove_leftover(const std::filesystem::path& leftover) const;
 
  private:

@@ -34,11 +34,11 @@ class OutputStream {
   // Throws: kNoSpace, kIo.
   // `crc`: as for OutputFile::write_at.
   void write(std::span<const std::byte> bytes, std::optional<std::uint32_t> crc = std::nullopt);
-  // Hands the rest to the file; without it the file lacks its end.
+  // Writes the rest to the file; without this call the file lacks its end.
   // Throws: kNoSpace, kIo.
   void flush();
 
-  // Bytes written so far.
+  // Returns the number of bytes written so far.
   std::uint64_t position() const { return begin_ + filled_; }
   const OutputFile& file() const { return file_; }
 

@@ -104,7 +104,7 @@ OutputWindows::Place OutputWindows::window_at(Lock& lock, OutputFile& file, Targ
       return window.file == &file && window.begin == begin;
     });
     if (same != filling_.end()) return same;
-    // Half of them may be filled: the other half are on their way to the disk.
+    // At most half of the windows are filled: the other half are on their way to the disk.
     if (filling_.size() >= most_windows_ / 2) {
       const auto idle = std::find_if(filling_.begin(), filling_.end(),
                                      [](const Window& window) { return window.fillers == 0; });

@@ -27,14 +27,14 @@ namespace fsdp::formats {
 //
 // Past it (see Note [page cache or disk] in cache_use.h) blocks are gathered in windows: memory for
 // kWindowBytes of a file that begin at a multiple of that size.  A full window goes to the disk
-// while the next ones are filled; one with gaps, because others write the bytes between, is written
-// as far as it is filled when its memory is needed.
+// while the next ones are filled.  A window with gaps, because others write the bytes between, is
+// written when its memory is needed, as far as it is filled.
 class OutputWindows {
  public:
   static constexpr std::size_t kWindowBytes = 2U << 20U;
   static constexpr std::size_t kMostWindows = 8;
-  // The number of windows that several threads fill while one is written: with less memory
-  // everything goes through the page cache.
+  // The fewest windows, so that several threads can fill some while one is written; with less
+  // memory everything goes through the page cache.
   static constexpr std::size_t kLeastWindows = 4;
 
   // `max_bytes`: of memory for windows.
@@ -44,7 +44,7 @@ class OutputWindows {
   // Data that were not flushed may be missing in the files.
   ~OutputWindows();
 
-  // Returns the memory that it would use, at most `max_bytes`.
+  // Returns the bytes that the windows would use, at most `max_bytes`.
   static std::uint64_t bytes_of(std::uint64_t max_bytes);
 
   // `crc`: the CRC-32 of the bytes, which another thread may write later, while `what.owner` is
@@ -52,7 +52,8 @@ class OutputWindows {
   // Requires: no byte is written twice; the file outlives the last call.
   // Throws: kNoSpace, kIo.
   void write(OutputFile& file, PendingWrite what, std::uint32_t crc);
-  // Hands the rest to the files; without it they lack parts.  Requires: no other call meanwhile.
+  // Writes the rest to the files; without this call they lack parts.  Requires: no other call
+  // meanwhile.
   // Throws: kNoSpace, kIo.
   void flush();
 

@@ -50,8 +50,8 @@ void WriteTurns::write(PendingWrite what, const std::function<void(const Pending
   if (failure_) std::rethrow_exception(failure_);
 }
 
-// Returns true if another thread writes it; otherwise this thread must write the `what` that it
-// then holds.
+// Returns true if another thread writes `what`.  Otherwise `what` then holds the write that this
+// thread must do.
 bool WriteTurns::leave_to_others(Lock& lock, PendingWrite& what) {
   waiting_.push_back(std::move(what));
   if (!losses_.many() && waiting_.size() <= kMostWaiting) return true;

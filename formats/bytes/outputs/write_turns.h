@@ -23,15 +23,15 @@ struct PendingWrite {
   std::shared_ptr<const void> owner;  // keeps the bytes alive
 };
 
-// Lets one thread at a time write to a file: it also writes what the others bring meanwhile, and
-// they go on, unless much is waiting already.
+// Lets one thread at a time write to a file.  That thread also writes what the others bring
+// meanwhile, and the others go on, unless much is waiting already.
 //
 // A file system lets one thread write a file, and the others wait by spinning: on a busy machine
 // they use up the time that the writing thread needs, and two threads take longer than one.  If
 // each sleeps until its turn, every block costs the time to wake a thread: a sixth of the total on
-// an idle machine.  On a busy machine that is still worth it: sleeping threads are scheduled sooner
-// than one that never sleeps, and that one holds up all others when its processor is taken; so
-// there each thread writes its own blocks.
+// an idle machine.  On a busy machine sleeping is still worth it: sleeping threads are scheduled
+// sooner than one that never sleeps, and a thread that writes for all holds up the others when its
+// processor is taken.  So there each thread writes its own blocks.
 //
 // Thread-safe.
 class WriteTurns {

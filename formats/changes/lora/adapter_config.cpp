@@ -13,9 +13,9 @@
 namespace fsdp::formats {
 namespace {
 
-// Settings that are read below, that say which modules an adapter has, where it comes from and how
-// it was trained: the matrices in the file tell the same, or they do not change what merging
-// computes.
+// Settings that need no further check: those read below, and those about the adapter's modules, its
+// origin and its training.  The matrices in the file tell the same, or a merge does not depend on
+// the setting.
 constexpr std::array<std::string_view, 35> kWithoutEffect = {"auto_mapping",
                                                              "base_model_name_or_path",
                                                              "bias",
@@ -52,7 +52,7 @@ constexpr std::array<std::string_view, 35> kWithoutEffect = {"auto_mapping",
                                                              "trainable_token_indices",
                                                              "velora_config"};
 
-// First values of the matrices that leave the weights of the base as they are.
+// Initial values of the matrices that leave the weights of the base as they are.
 constexpr std::array<std::string_view, 3> kInitial = {"gaussian", "eva", "orthogonal"};
 
 bool is_off(const Json& json) {
@@ -70,7 +70,7 @@ Error refused(const std::string& name, const Json& value) {
                cat(quote(name), " is ", quote(text, 80), ", which is not merged"));
 }
 
-// Updates of weights are computed in float32.
+// Refuses numbers that float32, in which updates of weights are computed, cannot hold.
 double number_of(const std::string& name, const Json& json) {
   if (json.as_int() != nullptr) return static_cast<double>(*json.as_int());
   if (const auto* number = std::get_if<double>(&json.storage())) {
@@ -199,7 +199,7 @@ double AdapterConfig::scale_of(const std::string& module, std::int64_t own_rank)
 
 bool AdapterConfig::saves(const std::string& module) const {
   for (const std::string& name : whole) {
-    // Tensors of modules inside it are its own.
+    // The tensors of a module inside a saved module are the adapter's too.
     for (std::size_t end = module.size(); end != module.npos && end != 0;
          end = module.rfind('.', end - 1)) {
       const std::string_view outer = std::string_view(module).substr(0, end);

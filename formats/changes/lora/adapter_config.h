@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// adapter_config.json: how the matrices of a LoRA adapter are meant.
+// adapter_config.json: the settings of a LoRA adapter that give its matrices their meaning.
 // Source: peft 0.21's LoraConfig and LoraLayer.
 #pragma once
 
@@ -43,25 +43,25 @@ struct AdapterConfig {
   std::vector<std::string> parameters;        // target_parameters
   std::vector<TokenRows> tokens;              // trainable_token_indices
 
-  // Returns nothing where a pattern that is not understood may decide.
+  // Returns nothing if a pattern that is not understood may decide, or if the rank is that of the
+  // matrices.
   std::optional<std::int64_t> rank_of(const std::string& module) const;
   double alpha_of(const std::string& module) const;
-  // Of the update of a module that has matrices of this rank.
+  // Returns the factor of the update of a module whose matrices have the rank `own_rank`.
   double scale_of(const std::string& module, std::int64_t own_rank) const;
   // Returns whether the module is one that the adapter trains as a whole.
   bool saves(const std::string& module) const;
 };
 
-// Throws: kUnsupported naming the setting, for adapters of other kinds than LoRA, for variants that
-// cannot be merged, for first values that change the base's weights (PiSSA, LoftQ, ...), for
-// patterns of alphas that are not understood, and for settings that are not known and are on;
-// kType, kJson.
+// Throws: kUnsupported, naming the setting: for adapters that are not LoRA, for variants that
+// cannot be merged, for initial values that change the base's weights (PiSSA, LoftQ, ...), for
+// patterns of alphas that are not understood, and for unknown settings that are on; kType, kJson.
 AdapterConfig parse_adapter_config(const std::string& text);
 
 // Reads verl's lora_train_meta.json: r, lora_alpha and task_type.  Throws: kType, kJson.
 AdapterConfig parse_lora_meta(const std::string& text);
 
-// What an adapter changes, by the names of modules in the base.
+// What an adapter changes, as names of modules in the base.
 struct AdapterModules {
   std::vector<std::string> targets;  // have matrices
   std::vector<std::string> whole;    // are held whole

@@ -22,7 +22,7 @@ constexpr std::array<std::string_view, 4> kWrappers = {
 constexpr std::array<std::string_view, 5> kMatrices = {"lora_A", "lora_B", "lora_embedding_A",
                                                        "lora_embedding_B", "lora_magnitude_vector"};
 
-// What Megatron-Bridge calls the parts of an adapter, behind "adapter.".
+// Megatron-Bridge's names, after "adapter.", for the parts of an adapter.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kBridgeParts = {
     {{"linear_in", "lora_A"},
      {"linear_out", "lora_B"},
@@ -59,8 +59,8 @@ void drop_wrappers(KeyWords& words) {
   }
 }
 
-// Gives what other libraries call the parts of LoRA peft's names: torchtune's lora_a and lora_b,
-// and Megatron-Bridge's.
+// Translates the names that torchtune (lora_a, lora_b) and Megatron-Bridge give to the parts of
+// LoRA into peft's names.
 void translate(KeyWords& words) {
   for (std::size_t i = 0; i < words.size(); ++i) {
     if (words[i] == "lora_a") words[i] = "lora_A";
@@ -79,7 +79,8 @@ std::size_t position_of(const KeyWords& words, std::string_view word) {
   return static_cast<std::size_t>(std::find(words.begin(), words.end(), word) - words.begin());
 }
 
-// The words of a key, and where in them the adapter's begin.
+// The words of a key, and the positions of those that peft adds; a position past the end: not
+// present.
 struct SplitKey {
   KeyWords words;
   std::size_t lora = 0;    // lora_A and the like
@@ -143,7 +144,7 @@ class PartReader {
     read_whole(key);
   }
 
-  // The name of the adapter stands behind the matrices in the state dict of a model.
+  // Takes the name of the adapter, which follows the matrices in the state dict of a model.
   void see_adapter(std::string_view name) {
     if (!name_) name_ = name;
     if (*name_ == name) return;
@@ -215,7 +216,7 @@ class PartReader {
     const bool saved = key.saved < words.size();
     if (saved) {
       if (key.saved + 1 >= words.size()) refuse(" is not known");
-      // The name of the adapter stands between them where peft did not write the file.
+      // In files that peft did not write, the adapter's name follows modules_to_save.
       const std::ptrdiff_t named = key.saved + 2 < words.size() ? 1 : 0;
       if (named != 0) see_adapter(words[key.saved + 1]);
       words.erase(words.begin() + static_cast<std::ptrdiff_t>(key.saved),

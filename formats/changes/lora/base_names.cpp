@@ -30,7 +30,7 @@ bool numbers_inside(std::string_view name) {
   return digits && !empty;
 }
 
-// The keys by all their ends; more than kMaxKeys that share an end are not told apart.
+// The keys by each of their ends.  An end that more than kMaxKeys keys share does not tell the key.
 constexpr std::size_t kMaxKeys = 8;
 using Ends = std::unordered_map<std::string_view, std::vector<const std::string*>>;
 
@@ -58,7 +58,7 @@ std::multiset<std::string_view> words_before(std::string_view front) {
   return parts;
 }
 
-// How many components two beginnings have in common.
+// Returns how many components two beginnings have in common.
 std::size_t in_common(std::string_view one, std::string_view other) {
   const auto a = words_before(one);
   const auto b = words_before(other);
@@ -67,9 +67,10 @@ std::size_t in_common(std::string_view one, std::string_view other) {
   return both.size();
 }
 
-// The beginnings that differ: "model.language_model." is "language_model.model.".  Where several
-// keys have the same longest end, as the layers of a text model and of a vision model, that one
-// counts whose beginning has most in common with the name's.
+// Returns the beginnings of a name and of its key, before their longest common end:
+// "model.language_model." and "language_model.model.".  If several keys have that end, as the
+// layers of a text model and of a vision model do, chooses the key whose beginning has most
+// components in common with the name's.
 std::optional<std::pair<std::string, std::string>> rewrite_of(const std::string& name,
                                                               const Ends& ends) {
   for (std::size_t begin = 0;;) {
@@ -93,7 +94,7 @@ std::optional<std::pair<std::string, std::string>> rewrite_of(const std::string&
       return std::pair(front, best.front());
     }
     const std::size_t dot = name.find('.', begin);
-    // At least a module and its parameter.
+    // An end has at least a module and its parameter.
     if (dot == name.npos || name.find('.', dot + 1) == name.npos) return std::nullopt;
     begin = dot + 1;
   }
@@ -117,7 +118,7 @@ bool find_rewrites(const std::vector<WantedName>& wanted, const std::map<std::st
   names.rewrites.assign(rewrites.begin(), rewrites.end());
   std::stable_sort(names.rewrites.begin(), names.rewrites.end(),
                    [](const auto& a, const auto& b) { return a.first.size() > b.first.size(); });
-  // Each name has to come to its own key again.
+  // The rewrites must lead each name to a key again.
   return std::all_of(wanted.begin(), wanted.end(), [&](const WantedName& want) {
     return leaves.contains(names.key_of(want.name));
   });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which key of the base a name of the model has: published files and checkpoints of trainers put
-// levels before the names of modules, leave some out, or have older names for them.
+// Finds the key in the base for a name of the model: published files and checkpoints of trainers
+// put levels before the names of modules, leave some out, or use older names.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 
 namespace fsdp::formats {
 
-// A name that has to be there, and who asks for it.
+// A name that the base must have, and the adapter that needs it.
 struct WantedName {
   std::size_t adapter = 0;
   std::string name;
@@ -22,21 +22,21 @@ struct WantedName {
 
 struct BaseNames {
   std::string prefix;  // of the base's keys, before the names of modules
-  // Beginnings of names -> those in the base, the longest first; empty where the prefix is all.
+  // Beginnings of names -> beginnings in the base, the longest first; empty if `prefix` suffices.
   std::vector<std::pair<std::string, std::string>> rewrites;
 
   std::string key_of(std::string_view name) const;
 };
 
-// Finds how `wanted` are named among `leaves`.  First one prefix before all of them; if there is
-// none, by the longest ends that are ends of keys, where what differs before them has no numbers
-// and is the same for the same beginning. Returns the wanted name that fits no way in `lacking`, -1
-// if none.
+// Finds the keys of `wanted` among `leaves`.  First tries one prefix for all names.  If there is
+// none, uses the longest common ends of names and keys; the beginnings before them must have no
+// numbers, and equal beginnings of names must have equal beginnings in the base.
+// `lacking`: the position of a name in `wanted` that has no key either way, -1 if there is none.
 struct BaseNaming {
   BaseNames names;
   std::vector<std::string> several;  // prefixes that may all be meant, if more than one
   std::ptrdiff_t lacking = -1;
-  std::string lacking_key;  // what it would be called
+  std::string lacking_key;  // the key that is missing
 };
 BaseNaming find_base_names(const std::vector<WantedName>& wanted,
                            const std::map<std::string, Leaf>& leaves);

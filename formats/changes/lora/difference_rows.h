@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What training changed of a weight, read by rows.
+// The difference that training made to a weight, read by rows.
 #pragma once
 
 #include <cstdint>
@@ -19,11 +19,11 @@ struct DifferenceSide {
 };
 
 // tuned - base in float64: both elements are converted exactly, and the difference is rounded once.
-// Lifetime: that of the sides' checkpoints and checks.
+// Lifetime: the checkpoints and checks of both sides outlive it.
 class DifferenceRows : public MatrixRows {
  public:
   // Requires: matrices of one shape, of floating types.  Throws: what InputReader throws.
-  // `on_bytes`: called with the bytes of both that were read since the call before.
+  // `on_bytes`: called with the number of bytes that were read from both since the last call.
   DifferenceRows(const DifferenceSide& base, const DifferenceSide& tuned,
                  std::function<void(std::uint64_t)> on_bytes);
 
@@ -32,7 +32,7 @@ class DifferenceRows : public MatrixRows {
   // Throws: kUnsupported, naming the checkpoint, for NaN and infinite elements; what reading
   // throws.
   void read(std::size_t first, std::span<double> out) override;
-  // Whether all that is read carries checksums.
+  // Returns whether everything that is read has checksums.
   bool checked() const { return base_.checked() && tuned_.checked(); }
 
  private:

@@ -75,15 +75,15 @@ class Extractor {
            (tensors.contains(name + "_scale") || tensors.contains(name + "_scale_inv"));
   }
 
-  // A weight that an adapter can change.
+  // Returns whether the tensor is a weight that matrices of the rank can change.
   bool is_matrix(const std::string& name) const {
     const TensorEntry& tensor = pair_->base.entry(name);
     return name.ends_with(kWeightSuffix) && tensor.shape.size() == 2 && is_floating(tensor.dtype) &&
            !has_scales(name) && std::min(tensor.shape[0], tensor.shape[1]) >= options_.rank;
   }
 
-  // Returns those that no matrices change and that differ.  Throws: kUnsupported if they cannot be
-  // taken whole.
+  // Returns the tensors in `names` that differ.
+  // Throws: kUnsupported if one of these cannot be taken whole.
   std::vector<std::string> differing(const std::vector<std::string>& names) {
     std::vector<std::string> found;
     std::vector<std::string> refused;
@@ -164,7 +164,7 @@ class Extractor {
     modules_.targets.push_back(module);
   }
 
-  // Adds a matrix whose rows, or columns, are these vectors, and leaves them rounded to its dtype.
+  // Adds a matrix whose rows, or columns, are these vectors; rounds the vectors to its dtype.
   void write(const std::string& key, Vectors& vectors, bool as_columns, bool checked) {
     const auto count = static_cast<std::int64_t>(vectors.count);
     const auto length = static_cast<std::int64_t>(vectors.length);
@@ -189,8 +189,8 @@ class Extractor {
     made_->add(key, options_.dtype, {length, count}, checked);
   }
 
-  // Adds these tensors of the trained model as they are.  Biases stand beside the matrices of their
-  // module; of another tensor, peft takes the whole module.
+  // Adds these tensors of the trained model as they are.  A bias is added alone, beside the
+  // matrices of its module if it has any; for another tensor, peft takes the whole module.
   void take_whole(const std::vector<std::string>& names) {
     const std::set<std::string> targets(modules_.targets.begin(), modules_.targets.end());
     std::set<std::string, NaturalLess> whole;

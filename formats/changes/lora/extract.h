@@ -22,21 +22,21 @@ struct LoraExtractOptions {
   DType dtype = DType::kFloat32;  // of the matrices
   int passes = 4;                 // see Note [random projection]
   unsigned threads = 1;
-  // Takes tensors whole that differ and are no matrices, or have a smaller side than the rank:
-  // biases as they are, other ones with their module (peft's modules_to_save).
+  // Takes a tensor whole if it differs and is not a matrix, or has a smaller side than the rank: a
+  // bias as it is, any other with its module (peft's modules_to_save).
   bool whole = false;
-  std::function<bool(const std::string& name)> wanted;     // tensors that are looked at
+  std::function<bool(const std::string& name)> wanted;     // tensors that are compared
   std::function<bool(const std::string& name)> embedding;  // weights of nn.Embedding
-  std::function<void(std::uint64_t bytes)> on_bytes;       // read since the call before
+  std::function<void(std::uint64_t bytes)> on_bytes;       // read since the last call
 };
 
 struct ExtractedWeight {
   std::string name;
   std::vector<std::int64_t> shape;
-  // The length of what the matrices, as written, leave of the difference, divided by the
-  // difference's (Frobenius norms).
+  // The Frobenius norm of what the matrices, as written, leave of the difference, divided by the
+  // norm of the difference.
   double error = 0;
-  // The sum of the squares of the singular values that are kept, divided by that of all.
+  // The sum of the squares of the singular values that are kept, divided by the sum for all.
   double energy = 0;
 };
 
@@ -49,11 +49,12 @@ struct LoraExtraction {
   std::uint64_t whole = 0;                 // tensors that the adapter holds as they are
 };
 
-// Finds the matrices of that rank whose product is nearest to each weight's difference.
-// Throws: kMismatch if the two have other names, shapes or dtypes, naming the nearest, and if
-// nothing differs; kUnsupported for what differs and is neither a matrix nor taken whole, for NaN
-// and infinite elements, and for 8-bit weights with scales beside them; what reading throws;
-// kNoSpace from the temporary file.
+// Finds, for each weight, the matrices of rank `options.rank` whose product is nearest to the
+// difference.
+// Throws: kMismatch if the two models have other names, shapes or dtypes (naming the nearest name),
+// or if nothing differs; kUnsupported for a tensor that differs and is neither a matrix nor taken
+// whole, for NaN and infinite elements, and for 8-bit weights with scales beside them; what reading
+// throws; kNoSpace from the temporary file.
 LoraExtraction extract_lora(const ModelTensors& base, const ModelTensors& tuned,
                             const LoraExtractOptions& options);
 

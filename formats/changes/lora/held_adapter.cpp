@@ -17,14 +17,14 @@ namespace {
 
 constexpr std::size_t kHeldKeyText = 200;
 
-// The key up to peft's beginning of names; nothing of it if there is none.
+// Returns the part of the key before peft's prefix of names; empty if there is no such prefix.
 std::string model_prefix(const std::string& key) {
   const std::size_t at = key.find(kPeftPrefix);
   const bool begins = at != key.npos && (at == 0 || key[at - 1] == '.');
   return begins ? key.substr(0, at) : "";
 }
 
-// The prefix without what wraps the whole model: "app.model._orig_mod." is "app.model.".
+// Returns the prefix without wrappers of the whole model: "app.model._orig_mod." -> "app.model.".
 std::string without_outer_wrappers(std::string prefix) {
   constexpr std::string_view kOuter[] = {"module.", "_orig_mod.", "_fsdp_wrapped_module.",
                                          "_checkpoint_wrapped_module.", "_forward_module."};
@@ -39,7 +39,7 @@ std::string without_outer_wrappers(std::string prefix) {
   return prefix;
 }
 
-// Names of parts of optimizers may hold "lora_A" as well.
+// Returns whether a key has words of an adapter, as keys of optimizer states may have.
 bool mentions_adapter(std::string_view key) {
   constexpr std::string_view kWords[] = {"lora_", "modules_to_save.", ".adapter.linear_",
                                          ".adapter.weight_magnitude"};
@@ -47,7 +47,7 @@ bool mentions_adapter(std::string_view key) {
                      [&](std::string_view word) { return key.find(word) != key.npos; });
 }
 
-// The name that a tensor of the base has without peft.
+// Returns the name that a tensor of the base has without peft.
 std::string name_without_peft(std::string_view name) {
   std::string own = "." + without_wrappers(name);
   for (const std::string_view word :
@@ -58,7 +58,7 @@ std::string name_without_peft(std::string_view name) {
   return own.substr(1);
 }
 
-// The modules that have matrices of torchtune, which calls what DoRA learns "magnitude".
+// Returns the modules with matrices of torchtune, which names DoRA's parameter "magnitude".
 std::set<std::string> modules_of_torchtune(const std::vector<Leaf>& leaves) {
   constexpr std::string_view kEnd = ".lora_a.weight";
   std::set<std::string> modules;

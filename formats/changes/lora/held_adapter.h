@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The adapter and the base that the state dict of a model of peft holds, as a training checkpoint
-// has them.
+// Splits the state dict of a peft model, as a training checkpoint holds it, into adapter and base.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +16,7 @@ struct HeldAdapter {
   std::vector<AdapterTensor> names;  // of the adapter, without the prefix
   // Everything else, under the names that the model has without peft; a nested dict.
   Value base;
-  std::size_t tensors = 0;  // of the model in it
+  std::size_t tensors = 0;  // of the model, in `base`
   std::size_t dropped = 0;  // leaves about the adapter that are not its tensors: optimizer states
 };
 
@@ -25,8 +24,8 @@ struct HeldAdapter {
 bool holds_adapter(const Value& content);
 
 // `path`: for messages.
-// Throws: kMismatch if it has none, or those of several models; kRekeyCollision if two tensors of
-// the base get one name.
+// Throws: kMismatch if there is no adapter, or if there are adapters of several models;
+// kRekeyCollision if two tensors of the base get one name.
 HeldAdapter held_adapter(const std::string& path, const Value& content);
 
 }  // namespace fsdp::formats

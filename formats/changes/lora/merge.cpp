@@ -24,7 +24,7 @@ namespace {
 
 constexpr std::size_t kKeyText = 200;
 constexpr std::size_t kMaxBaseCandidates = 2000;
-// Of one module that target_parameters names.
+// The most parameters of one module that target_parameters may name.
 constexpr std::size_t kMaxParameters = 6;
 
 std::string owner_of(const std::string& key) {
@@ -97,7 +97,8 @@ class Merger {
 
   // Names.
 
-  // A head that is tied, and a module that the adapter brings with it, may not be in the base.
+  // Returns whether the base may lack a tensor: a tied head, or a module that the adapter holds
+  // whole.
   bool may_lack(std::size_t i, const std::string& name, bool whole) const {
     if (is_output_embedding(name)) return true;
     return whole && adapters_[i].config.saves(owner_of(name));
@@ -149,7 +150,8 @@ class Merger {
     }
   }
 
-  // A name that may be missing stands where its end does, if it does in one place.
+  // Returns the key of a name.  If the base lacks that key, returns the only key that ends in the
+  // name, if there is exactly one.
   std::string key_of(const std::string& name) const {
     std::string key = names_.key_of(name);
     if (leaves_.contains(key) || !name.ends_with(kWeightSuffix)) return key;
@@ -173,7 +175,7 @@ class Merger {
                         near.empty() ? "" : "; its nearest key is " + quote(near, kKeyText)));
   }
 
-  // The names of the parameters that the matrices of a module may be for: its weight, or those of
+  // Returns the parameters that the matrices of a module may be for: its weight, or those of
   // target_parameters.
   std::vector<std::string> parameters_of(std::size_t i, const std::string& module) const {
     std::vector<std::string> names;
@@ -216,8 +218,8 @@ class Merger {
 
   TiedNames tied() const { return {*operands_->base, leaves_, options_.facts}; }
 
-  // The group of a name, which the base may hold under the name of an input embedding alone.
-  // `shape`: of the weight.
+  // Returns the group of a name.  The base may hold a head only under the name of the input
+  // embedding.  `shape`: of the weight.
   TiedGroup& group_for(std::size_t i, const std::string& name,
                        const std::vector<std::int64_t>& shape) {
     const std::string key = key_of(name);
@@ -266,8 +268,8 @@ class Merger {
     return own;
   }
 
-  // A head that is tied to an input embedding and is not in the base needs its own tensor when the
-  // embedding changes without it.
+  // Gives a tied head that the base lacks a tensor of its own, because the embedding changes
+  // without it.
   void add_tied_head(std::size_t i, const std::string& key, TiedGroup& group) {
     if (!group.absent.empty() || !leaves_.contains(key)) return;
     switch (tied().head_of(key, adapters_[i].config.task)) {
@@ -315,7 +317,7 @@ class Merger {
                quote(group.name(), kKeyText), " is ", shape_text(own.shape), " in ", base_path()));
   }
 
-  // peft knows these two names of embeddings.
+  // Returns whether replaced embeddings stay tied; peft knows these two names.
   static bool stay_tied(const AdapterConfig& config) {
     return config.keeps_tied &&
            std::any_of(config.whole.begin(), config.whole.end(), [](const std::string& name) {
@@ -364,7 +366,7 @@ class Merger {
     const std::string name =
         names.size() == 1 && pair.depth == 0 ? names.front() : parameter_of(i, pair, names);
     if (adapter.config.keeps_tied && (is_input_embedding(name) || is_output_embedding(name))) {
-      // What peft itself adds to both names then differs between models.
+      // What peft adds to the two names then depends on the model.
       throw Error(ErrorCode::kUnsupported,
                   cat(adapter.path, ": ensure_weight_tying with LoRA on ", quote(name, kKeyText),
                       " is not merged; merge_and_unload of peft does it"));
@@ -397,7 +399,8 @@ class Merger {
     if (pair.bias) take_bias(i, pair, step.scale);
   }
 
-  // Patterns of target_parameters are about the parameter.
+  // Returns the name for patterns of ranks and alphas: with target_parameters the parameter's, else
+  // the module's.
   std::string pattern_name(std::size_t i, const AdapterPair& pair, const std::string& name) const {
     return adapters_[i].config.parameters.empty() || name.ends_with(kWeightSuffix) ? pair.module
                                                                                    : name;
@@ -408,7 +411,7 @@ class Merger {
     return rank ? cat(" of rank ", *rank) : "";
   }
 
-  // Sets what the shapes tell of a step; returns false if they do not fit.
+  // Sets the fields of a step that follow from the shapes; returns false if the shapes do not fit.
   bool fit(std::size_t i, const AdapterPair& pair, const std::string& key,
            const std::vector<std::int64_t>& w, LoraStep& step) {
     const auto& a = adapter_tensor(i, *pair.a).shape;
@@ -457,7 +460,8 @@ class Merger {
     return turned.value_or(said);
   }
 
-  // A version of peft and a class of a model have one order: what fits one way only tells it.
+  // Returns whether square stacked weights are [experts, in, out].  All stacked weights of an
+  // adapter have one order, which a weight that fits in one order only decides.
   bool square_experts_are_turned(std::size_t i, const std::string& key) {
     const auto [at, fresh] = expert_orders_.try_emplace(i);
     if (!fresh) return at->second;
@@ -497,9 +501,9 @@ class Merger {
     return straight || (b[0] == w[2] && a[1] == w[1]);
   }
 
-  // Several parameters of one module are wrapped inside each other, in the order of its code, the
-  // first one innermost.  A file does not have that order: the shapes tell, or what models of
-  // transformers have in common.
+  // Returns the parameter that a pair of matrices is for.  Several parameters of one module are
+  // wrapped inside each other, in the order of the module's code, the first one innermost.  A file
+  // does not hold that order: the shapes decide, or the order that models of transformers share.
   const std::string& parameter_of(std::size_t i, const AdapterPair& pair,
                                   std::vector<std::string> names) {
     std::string& own = parameter_[{i, pair.module, pair.depth}];
@@ -630,7 +634,7 @@ class Merger {
     return std::move(result_);
   }
 
-  // A leaf of the model, beside which others are added.
+  // Returns a leaf of the model, beside which new tensors are added.
   const Leaf& neighbour() const {
     for (const TiedGroup& group : groups_) {
       if (!group.present.empty()) return leaves_.at(group.present.front());
@@ -649,7 +653,7 @@ class Merger {
   std::map<std::size_t, bool> expert_orders_;  // adapter -> square ones are [experts, in, out]
   std::list<TiedGroup> groups_;
   std::map<std::string, TiedGroup*> group_by_key_;
-  std::set<const TiedGroup*> wholes_;  // that an adapter holds whole, and not as the base's own
+  std::set<const TiedGroup*> wholes_;  // held whole by an adapter, but not as the base's own
   Orientation orientation_{*operands_->base, leaves_};
   LoraMerge result_;
 };

@@ -38,13 +38,13 @@ struct LoraMerge {
   std::uint64_t replaced = 0;      // tensors that an adapter holds whole (modules_to_save, biases)
   std::uint64_t added = 0;         // tensors that the base did not have
   bool untied = false;             // an input embedding and a head that were one are two now
-  std::vector<std::string> notes;  // what was decided without being told, for people
+  std::vector<std::string> notes;  // decisions that the user was not asked for
 };
 
 // Each weight becomes W + scale * B * A, one adapter after the other, see Note [order of a low-rank
-// update]; a tensor that an adapter holds whole replaces the base's.  What is tied in the base
-// stays so, except for modules that an adapter trained as a whole, which peft takes out of the tie.
-// `content`: that of the base, edited or not.
+// update]; a tensor that an adapter holds whole replaces the base's.  Tied tensors of the base stay
+// tied, except for modules that an adapter trained as a whole, which peft unties.
+// `content`: of the base, edited or not.
 // Throws: kMismatch for an adapter of another base, naming module, shapes and the nearest key;
 // kUnsupported for convolutions in groups and weights that are not floating numbers, by name; what
 // adapter_parts and reading throw.

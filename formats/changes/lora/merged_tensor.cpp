@@ -12,8 +12,7 @@
 namespace fsdp::formats {
 namespace {
 
-// Storages of which parts are read last, and tensors that are compared, go through buffers of this
-// size.
+// The size of buffers for the parts of storages that are read last, and for comparing tensors.
 constexpr std::size_t kMergeCheckBytes = 1U << 20U;
 
 DType real_of(DType dtype) {
@@ -42,7 +41,7 @@ class Stages {
   }
 
  private:
-  // Stacks the steps from `first` on that are computed at once; returns the next one.
+  // Stacks the steps from `first` on that one stage computes; returns the next step.
   std::size_t stack(std::size_t first) {
     const LoraStep& step = tensor_.steps[first];
     if (source_) reader_ = elements_of(std::move(source_), stage_type_);
@@ -81,7 +80,7 @@ class Stages {
   static bool is_plain(const LoraStep& step) {
     return step.kind != LoraStep::Kind::kRows && step.experts == 0;
   }
-  // The last stage gives the type that is asked for, others that of the computation.
+  // Returns the dtype of a stage: `to_` for the last one, else the dtype of the computation.
   DType type_after(std::size_t end) const {
     return end == tensor_.steps.size() ? to_ : real_of(reader_->dtype());
   }
@@ -137,8 +136,8 @@ class Stages {
     return update;
   }
 
-  // Rows of A belong to one expert after the other; columns of B go through the experts for each
-  // rank.  Source: peft 0.21's ParamWrapper.get_delta_weight.
+  // Rows of A are grouped by expert; columns of B by rank, each group with one column per expert.
+  // Source: peft 0.21's ParamWrapper.get_delta_weight.
   std::shared_ptr<const ByteSource> experts_of(const LoraStep& step) {
     const ThinMatrix a = matrix_of(step.adapter, step.a, false);
     const ThinMatrix b = matrix_of(step.adapter, step.b, false);

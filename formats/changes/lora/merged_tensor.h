@@ -27,7 +27,7 @@ struct LoraStep {
   std::uint64_t rank = 1;
   double scale = 1;
   bool turned = false;  // the weight is [in, out]
-  // Weights behind each other in a tensor of three dimensions, each with matrices of its own; 0:
+  // The number of weights stacked in a tensor of three dimensions, each with its own matrices; 0:
   // the tensor is one weight.
   std::uint64_t experts = 0;
   std::optional<std::size_t> magnitude;  // of DoRA
@@ -38,28 +38,29 @@ struct LoraStep {
 // A tensor to compute.
 struct MergedTensor {
   std::optional<std::size_t> base;                                 // position in the base's index
-  std::optional<std::pair<std::size_t, std::size_t>> replacement;  // adapter, position: instead
+  std::optional<std::pair<std::size_t, std::size_t>> replacement;  // adapter, position; instead
   std::vector<LoraStep> steps;
 };
 
-// All that is read while the output is written.
+// Everything that is read while the output is written.
 struct LoraOperands {
   explicit LoraOperands(std::shared_ptr<const Checkpoint> whole) : base(std::move(whole)) {}
 
   std::shared_ptr<const Checkpoint> base;
   std::vector<std::shared_ptr<const Checkpoint>> adapters;
   StorageChecks base_checks{true};
-  // One each: names of files are those within a checkpoint.
+  // One for each adapter: file names are unique only within a checkpoint.
   std::vector<std::unique_ptr<StorageChecks>> checks;
 
-  // The tensor that the first step starts from.
+  // Returns the tensor that the first step starts from.
   InputTensor start(const MergedTensor& tensor) const;
   // Compares the checksums that are still open.
   void finish();
 };
 
-// See Note [order of a low-rank update].  Rows of DoRA are scaled as scaled_source does after each
-// update that has magnitudes.
+// Returns the tensor with its steps, computed while it is read.
+// See Note [order of a low-rank update].  After each update that has magnitudes (DoRA), rows are
+// scaled as scaled_source does.
 // Requires: shapes fit.
 ComputedTensor merged_tensor(std::shared_ptr<LoraOperands> operands, MergedTensor tensor, DType to);
 

@@ -81,7 +81,7 @@ bool ModelPair::is_equal(const std::string& name,
     std::vector<std::byte> first(std::min(kBlockBytes / item, numel) * item);
     std::vector<std::byte> second(first.size());
     std::vector<std::byte> scratch(first.size());
-    // All is read, so that all checksums are compared.
+    // Reads everything, even after a difference, so that all checksums are compared.
     for (std::uint64_t at = 0; at < numel;) {
       throw_if_interrupted();
       const std::uint64_t count = std::min<std::uint64_t>(first.size() / item, numel - at);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The models of two checkpoints: one, and what was trained from it.
+// The models of two checkpoints: a base, and the model that was trained from it.
 #pragma once
 
 #include <cstddef>
@@ -50,13 +50,13 @@ class ModelPair {
  public:
   ModelPair(const ModelTensors& first, const ModelTensors& second) : base(first), tuned(second) {}
 
-  // Returns the names of both for which `wanted` returns true, in natural order.
+  // Returns the names in both models for which `wanted` returns true, in natural order.
   // Throws: kMismatch if the two differ in names, shapes or dtypes, naming the nearest.
   std::vector<std::string> names(const std::function<bool(const std::string& name)>& wanted) const;
 
-  // Compares all bytes of a tensor.  `on_bytes`: called with the bytes that were read.
+  // Compares all bytes of a tensor.  `on_bytes`: called with the number of bytes that were read.
   bool is_equal(const std::string& name, const std::function<void(std::uint64_t)>& on_bytes);
-  // Notes that the tensor is equal in both, for other names of it.
+  // Remembers that the tensor is equal in both, for its other names.
   void note_equal(const std::string& name) { equal_.insert(pair_of(name)); }
   bool is_known_equal(const std::string& name) const { return equal_.contains(pair_of(name)); }
 

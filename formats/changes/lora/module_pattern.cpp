@@ -26,7 +26,7 @@ std::bitset<256> only(char c) {
   return character_range(c, c);
 }
 
-// What a backslash and this character stand for; nothing if that is not a set of characters.
+// Returns the set that a backslash and this character stand for; nothing if it is not a set.
 std::optional<std::bitset<256>> escaped_set(char c) {
   const std::bitset<256> digits = character_range('0', '9');
   const std::bitset<256> word =
@@ -53,7 +53,7 @@ std::optional<std::bitset<256>> escaped_set(char c) {
 
 }  // namespace
 
-// Builds the automaton from behind: each part is told where it goes on.
+// Builds the automaton from the end: each part gets the state that follows it.
 class PatternParser {
  public:
   explicit PatternParser(std::string_view text) : text_(text) {}
@@ -75,7 +75,7 @@ class PatternParser {
   }
 
  private:
-  // Makes the states of a part that go on at a state; returns the first of them.
+  // Makes the states of a part before the given state; returns the first of them.
   using Part = std::function<std::size_t(std::size_t)>;
 
   static std::bitset<256> any() { return ~only('\n'); }

@@ -17,13 +17,13 @@ namespace fsdp::formats {
 // '*', '+', '?', counts up to 64, '^' and '$'.
 class ModulePattern {
  public:
-  // Returns nothing for a pattern that has anything else: it is not guessed.
+  // Returns nothing for a pattern with anything else, whose meaning is not guessed.
   static std::optional<ModulePattern> parse(std::string_view pattern);
   bool matches(std::string_view module) const;
 
  private:
   friend class PatternParser;
-  // A state of the automaton, with up to two ways on.
+  // A state of the automaton, with up to two next states.
   struct State {
     enum class Kind : std::uint8_t { kCharacters, kSplit, kBegin, kEnd, kAccept };
     Kind kind = Kind::kAccept;

@@ -13,7 +13,7 @@ namespace fsdp::formats {
 namespace {
 
 constexpr std::string_view kWeightEnd = ".weight";
-// Models of transformers whose experts say that they are [in, out].
+// Model types of transformers whose experts are declared as [in, out].
 constexpr std::array<std::string_view, 4> kTransposedExperts = {"gpt_oss", "aria", "aria_text",
                                                                 "openai_privacy_filter"};
 

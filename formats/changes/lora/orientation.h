@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which weights are stored [in, out], as those of transformers' Conv1D: peft goes by the kind of a
-// module, and a file does not tell kinds.
+// Finds the weights that are stored [in, out], as in transformers' Conv1D.  peft decides by the
+// kind of a module, which a file does not tell.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,9 @@ class Orientation {
   Orientation(const Checkpoint& base, const std::map<std::string, Leaf>& leaves)
       : base_(base), leaves_(leaves) {}
 
-  // Whether the square weight is [in, out]: as the weights near it that are not square, whose
-  // biases tell.  A Conv1D has a bias, so a weight without one is not.  Nothing if none tells.
+  // Returns whether a square weight is [in, out].  Decides as for the nearest weights that are not
+  // square, whose biases tell.  A weight without a bias is not: a Conv1D has one.  Returns nothing
+  // if no weight tells.
   std::optional<bool> turned(const std::string& weight_key);
 
  private:
@@ -29,7 +30,7 @@ class Orientation {
     std::uint64_t turned = 0;
     std::uint64_t straight = 0;
   };
-  // Of the weights whose keys begin so.
+  // Counts the weights whose keys begin with `front`.
   const Votes& votes_below(const std::string& front);
   const std::vector<std::int64_t>* shape_of(const std::string& key) const;
 
@@ -38,7 +39,7 @@ class Orientation {
   std::map<std::string, Votes> votes_;
 };
 
-// How peft takes a stacked weight of experts, of which each is square.
+// The order in which peft takes a stacked weight of square experts.
 struct ExpertsOrder {
   bool turned = false;  // [experts, in, out], not [experts, out, in]
   std::string guess;    // what was assumed, if neither a version nor a class tells

@@ -26,12 +26,12 @@ inline PeftKeys peft_keys(const std::string& module, bool embedding) {
   return {front + ".lora_A.weight", front + ".lora_B.weight"};
 }
 
-// A tensor that an adapter holds whole.
+// Returns the key of a tensor that an adapter holds whole.
 inline std::string peft_whole_key(const std::string& name) {
   return std::string(kPeftPrefix) + name;
 }
 
-// The bias of a module that has matrices, which wrap it.
+// Returns the key of the bias of a module with matrices, which wrap the module.
 inline std::string peft_bias_key(const std::string& module) {
   return std::string(kPeftPrefix) + module + ".base_layer.bias";
 }

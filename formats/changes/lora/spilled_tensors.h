@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A checkpoint of tensors that were just made, and wait in a file without a name for a writer.
+// A checkpoint of new tensors, which wait in a temporary file without a name to be written.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +17,8 @@ namespace fsdp::formats {
 
 class SpilledTensors : public Checkpoint {
  public:
-  // `path`: where they come from, for messages.  `unchanged`: called before an output of them is
-  // committed; throws if what they were made from changed.
+  // `path`: the source of the tensors, for messages.  `unchanged`: called before an output of these
+  // tensors is committed; throws if the source changed.
   // Throws: kIo.
   SpilledTensors(std::string path, std::function<void()> unchanged);
 

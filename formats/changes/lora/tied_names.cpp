@@ -75,7 +75,8 @@ std::vector<std::string> TiedNames::group_of(const std::string& key,
     if (!embeds || facts_.tied == false ||
         !(is_input_embedding(other) || is_output_embedding(other)))
       continue;
-    // Two inputs are one only with a head that is, as the tables of an encoder and a decoder.
+    // Two inputs (tables of an encoder and a decoder), or two heads, are one only if the config
+    // ties them.
     if (is_output_embedding(key) == is_output_embedding(other) && facts_.tied != true) continue;
     if (!equal_tensors(base_, own, number)) continue;
     group.push_back(other);

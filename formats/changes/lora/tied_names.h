@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which weights of a base are one: an input embedding and the head of a language model above all.
+// Finds weights of a base that are one tensor, above all an input embedding and a language model's
+// head.
 #pragma once
 
 #include <cstddef>
@@ -28,8 +29,8 @@ struct BaseFacts {
 // Reads tie_word_embeddings, architectures and model_type of a config.json.
 void read_base_facts(const Json& config, BaseFacts& facts);
 
-// Whether the name is that of the weight of an input embedding, or of a head of a language model,
-// in models of transformers.
+// Return whether the name is that of the weight of an input embedding, or of a language model's
+// head, in models of transformers.
 bool is_input_embedding(std::string_view key);
 bool is_output_embedding(std::string_view key);
 
@@ -40,20 +41,20 @@ class TiedNames {
             const BaseFacts& facts)
       : base_(base), leaves_(leaves), facts_(facts) {}
 
-  // The keys that are one with `key`, which is among them, in order: those of one storage, and an
-  // embedding and a head with the same bits, unless the config says that they are two.  `notes`
-  // gets a line where the bits alone tell.
+  // Returns the keys that are one tensor with `key`, in order and with `key` itself: those of one
+  // storage, and an embedding and a head with the same bits, unless the config says that they are
+  // two.  Adds a line to `notes` if only the bits tell.
   std::vector<std::string> group_of(const std::string& key, std::vector<std::string>& notes) const;
 
-  // The input embedding that a head of this shape, which the base does not hold, is one with;
+  // Returns the input embedding that is one tensor with a head of this shape, which the base lacks;
   // nothing if there is none, if the config says that there are two, or if several may be meant.
   std::optional<std::string> embedding_for(const std::vector<std::int64_t>& shape) const;
 
   enum class Head : std::uint8_t { kNone, kTied, kUnknown };
-  // Whether the model has a head that is one with this input embedding, whose key is the only one
-  // of them in the base.  `task`: the adapter's, such as "CAUSAL_LM"; may be empty.
+  // Returns whether the model has a head that is one tensor with this input embedding, while the
+  // base has no key of a head.  `task`: the adapter's, such as "CAUSAL_LM"; may be empty.
   Head head_of(const std::string& embedding, const std::string& task) const;
-  // The name of that head.
+  // Returns the name of that head.
   std::string head_name() const;
 
  private:

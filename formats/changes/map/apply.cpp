@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What operations do to arrays.
+// Applies operations to arrays.
 #include <algorithm>
 #include <numeric>
 #include <utility>
@@ -23,7 +23,7 @@ using arrays::ElementStep;
 
 using Shape = std::vector<std::int64_t>;
 
-// Stacked experts are some hundreds.
+// Models stack some hundreds of experts.
 constexpr std::size_t kMaxArrays = 1U << 16U;
 
 Error misfit(const std::string& what) {
@@ -198,7 +198,7 @@ class Application {
     return out;
   }
 
-  // The groups of heads that share a key, and how many of queries each has.
+  // Returns the number of groups of heads that share a key, and the number of query heads in each.
   std::pair<std::int64_t, std::int64_t> groups() const {
     const std::int64_t heads = value(operation_.heads[0]);
     const std::int64_t groups = value(operation_.heads[1]);
@@ -207,7 +207,7 @@ class Application {
     return {groups, heads / groups};
   }
 
-  // `array` with its first dimension cut into `groups`.
+  // Returns `array` with its first dimension split into `groups`.
   Array grouped(const Array& array, std::int64_t groups) const {
     if (array.shape.empty() || array.shape[0] % groups != 0) {
       throw misfit(

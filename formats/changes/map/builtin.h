@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The maps that the program brings along: the files of formats/changes/map/maps, compiled in.
+// The built-in maps: the files of formats/changes/map/maps, compiled in.
 #pragma once
 
 #include <span>
@@ -12,7 +12,7 @@ struct BuiltinMap {
   std::string_view text;
 };
 
-// In the order of their names.
+// Returns the maps in the order of their names.
 std::span<const BuiltinMap> builtin_maps();
 
 }  // namespace fsdp::formats::map

@@ -10,10 +10,10 @@
 
 namespace fsdp::formats::map {
 
-// The value of a parameter.  Throws if there is none.
+// Returns the value of a parameter.  Throws if there is none.
 using ParameterValue = std::function<std::int64_t(const std::string& name)>;
 
-// +, -, *, / and parentheses over whole numbers and names; / divides without a rest.
+// +, -, *, / and parentheses over whole numbers and names; / must leave no remainder.
 class Expression {
  public:
   explicit Expression(std::int64_t number);
@@ -22,7 +22,7 @@ class Expression {
 
   const std::string& text() const { return text_; }
   const std::set<std::string>& names() const { return names_; }
-  // Throws: kShape if a division leaves a rest, kOverflow; what `parameter` throws.
+  // Throws: kShape if a division leaves a remainder, kOverflow; what `parameter` throws.
   std::int64_t value(const ParameterValue& parameter) const;
 
  private:

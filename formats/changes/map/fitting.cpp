@@ -9,10 +9,11 @@
 namespace fsdp::formats::map {
 namespace {
 
-// Names that each map is tried with, to find the nearest.
+// The most names that each map is compared with, to find the nearest map.
 constexpr std::size_t kMostCompared = 2000;
 
-// A map for any model fits none in particular.
+// Returns whether a map takes all names.  A map without model types is for any model and never
+// counts.
 bool takes(const BuiltinMap& map, std::span<const std::string> names, std::string_view model_type,
            Direction direction) {
   try {
@@ -33,7 +34,7 @@ bool matches_any(const std::vector<Pattern>& patterns, const std::string& name) 
                      [&](const Pattern& pattern) { return pattern.match(name).has_value(); });
 }
 
-// Returns whether a rule takes the name, and none gives it.
+// Returns whether a rule takes the name and no rule makes it.
 bool is_changed(const Rules& rules, const std::string& name) {
   const auto takes_it = [&](const Rule& rule) { return matches_any(rule.from, name); };
   const auto gives_it = [&](const Rule& rule) { return matches_any(rule.to, name); };
@@ -41,7 +42,7 @@ bool is_changed(const Rules& rules, const std::string& name) {
          std::none_of(rules.rules.begin(), rules.rules.end(), gives_it);
 }
 
-// Returns what keeps the map from taking the names, without the name of the map in front.
+// Returns why the map does not take the names, without the name of the map in front.
 std::string why_not(const Rules& rules, std::span<const std::string> names) {
   try {
     rule_uses(rules, names);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which built-in maps take a model, judged by its names.
+// Finds the built-in maps that take a model, by its names.
 #pragma once
 
 #include <optional>
@@ -13,8 +13,8 @@
 
 namespace fsdp::formats::map {
 
-// Returns the maps whose rules take every name and need no other.  `model_type`: that of
-// config.json, which a map has to be for; empty: unknown.
+// Returns the maps whose rules take every name and need no other.  `model_type`: of config.json,
+// which the map must list; empty: unknown.
 std::vector<BuiltinMap> fitting_maps(std::span<const std::string> names,
                                      std::string_view model_type, Direction direction);
 
@@ -24,8 +24,8 @@ struct NearMap {
   std::string why;  // "no rule takes 'layers.0.attention.foo'"
 };
 
-// Returns the map that turns the most of the names into others, if those are at least half of them.
-// Requires: none fits.
+// Returns the map that renames the most names, if it renames at least half of them.
+// Requires: no map fits.
 std::optional<NearMap> nearest_map(std::span<const std::string> names, Direction direction);
 
 }  // namespace fsdp::formats::map

@@ -75,7 +75,7 @@ class OptimizerMap {
  private:
   const Rule& rule_of(const RuleUse& use) const { return rules_.rules[use.rule]; }
 
-  // The model's parameters that a fused one is; none if it is none.
+  // The model's parameters that a fused parameter consists of; none if the parameter is not fused.
   struct Division {
     const Rule* rule = nullptr;
     std::vector<std::string> names;
@@ -104,7 +104,7 @@ class OptimizerMap {
     group.params = std::move(params);
   }
 
-  // The states of a fused parameter become those of each part.
+  // Adds the states of a parameter.  The states of a fused parameter become those of each part.
   void add_source_state(const std::string& name, const Value& state) {
     const Division division = division_of(name);
     if (division.rule == nullptr) {
@@ -130,14 +130,14 @@ class OptimizerMap {
     for (const std::string& one : division.names) states_.emplace(one, state);
   }
 
-  // A state of a parameter's shape; nullptr if it is not divided.
+  // Returns a state that was divided; nullptr if it was not.
   const Array* divided(const std::string& name, const Value& key) const {
     if (key.as_string() == nullptr) return nullptr;
     const auto found = divided_.find({name, *key.as_string()});
     return found == divided_.end() ? nullptr : &found->second;
   }
 
-  // The targets that are parameters of their own.
+  // Returns the targets that are parameters of their own: of tied targets only the first.
   std::vector<std::string> parameters_of(const RuleUse& use) const {
     const auto& operations = rule_of(use).operations;
     const bool ties = std::any_of(operations.begin(), operations.end(), [](const Operation& one) {
@@ -176,7 +176,7 @@ class OptimizerMap {
     return !operations.empty() && operations[0].kind == OperationKind::kUntie;
   }
 
-  // A group without its list of old names.
+  // Returns a group without its list of old names.
   static Value without_names(const Value& group) {
     const auto entries = mapping_entries(group);
     if (!entries) return group;
@@ -244,7 +244,8 @@ class OptimizerMap {
     return number ? &source_.index().tensors[*number] : nullptr;
   }
 
-  // One number for a whole parameter.  A parameter of one element has other states of its shape.
+  // Returns whether a state is one number for a whole parameter.  For a parameter of one element
+  // the state's name decides, because its other states have one element too.
   bool is_single(const Value& key, const Value& state, const std::string& name) const {
     if (divided(name, key) != nullptr) return false;
     const TensorEntry* tensor = tensor_of(state);
@@ -297,7 +298,7 @@ class OptimizerMap {
       made[t].emplace_back(key, references_.separate(place(targets[t], key), arrays.at(t)));
   }
 
-  // A state of its own: optimizers change theirs in place.
+  // Returns a copy with its own storage: optimizers change their states in place.
   Value copied(const Value& value, KeyPath path) {
     const auto number = tensor_number(value);
     return number ? references_.separate(std::move(path), references_.source_array(*number))

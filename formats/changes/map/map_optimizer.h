@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The state of an optimizer, moved as a map moves the parameters that it belongs to.
+// Moves the state of an optimizer as a map moves the optimizer's parameters.
 #pragma once
 
 #include <cstdint>
@@ -23,9 +23,9 @@ struct MappedModel {
 std::vector<arrays::Array> apply_rule(const Rule& rule, std::vector<arrays::Array> arrays,
                                       const ParameterValue& parameter);
 
-// Returns the optimizer `state` at `part` with the names and states of the new parameters.  The
-// first of tied parameters has the state.  What is one parameter in it and several in the model
-// (Rules::fused) is divided first, as the model's code divides it.
+// Returns the optimizer `state` at `part` with the names and states of the new parameters.  Of tied
+// parameters the first has the state.  A parameter that is one in the optimizer and several in the
+// model (Rules::fused) is divided first, as the model's code divides it.
 // Throws: kUnsupported for ids, for a parameter whose elements are computed, for a state of another
 // shape, and for parameters that become one and lie in different groups or have different step
 // counts; kKey for a parameter that the model lacks; what read_optimizer and `parameter` throw.

@@ -34,7 +34,7 @@ NamedShape named_shape(std::string name, const Array& array) {
   return {std::move(name), array.dtype, array.shape};
 }
 
-// What stands in a model beside its tensors: a rule may rename or drop it.
+// Returns whether a rule only renames or drops, as is possible for values that are not tensors.
 bool is_plain_move(const Rule& rule) {
   return rule.operations.empty();
 }
@@ -67,7 +67,7 @@ class Mapper {
   }
 
  private:
-  // The content with references to the new checkpoint, but in models and optimizers.
+  // Returns the content with references to the new checkpoint, except in models and optimizers.
   Value rest() {
     return with_leaves(content_, [&](const Leaf& leaf) -> std::optional<Value> {
       const StatePart* part = part_of(leaf.path);
@@ -79,8 +79,8 @@ class Mapper {
     });
   }
 
-  // The part that a path lies in; nullptr if it is in none.  Those of the top level, whose path is
-  // empty, have what lies in no other.
+  // Returns the innermost part that a path lies in; nullptr if there is none.  A part at the top
+  // level, whose path is empty, has what lies in no other part.
   const StatePart* part_of(const KeyPath& path) const {
     const StatePart* found = nullptr;
     for (const StatePart& part : parts_) {
@@ -123,7 +123,7 @@ class Mapper {
     }
     for (const auto& [name, value] : parameters.known()) out_.parameters.emplace_back(name, value);
     if (part.path.empty()) {
-      // Their references were renewed with the rest.
+      // rest() renewed the references of these parts.
       for (const auto& [key, value] : others) {
         if (const Value* renewed = member(out_.content, *key.as_string()))
           entries.emplace_back(key, *renewed);
@@ -149,7 +149,7 @@ class Mapper {
     return nullptr;
   }
 
-  // Sets the targets of a rule that spreads.
+  // Sets the targets if the rule spreads.
   void map_use(const StatePart& part, const Names& names, ParameterValues& parameters, RuleUse& use,
                std::vector<Value::Entry>& entries) {
     const Rule& rule = options_.rules.rules[use.rule];
@@ -190,7 +190,7 @@ class Mapper {
     entries.emplace_back(Value::string(use.targets.at(0)), value);
   }
 
-  // The error of a rule's operations, with its place and its tensors.
+  // Returns the error of a rule's operations, with its place and its tensors.
   Error failed(const Error& error, const RuleUse& use, const Names& names) const {
     const Rule& rule = options_.rules.rules[use.rule];
     std::string sources;
@@ -259,7 +259,7 @@ std::vector<Array> applied_in_parts(const Operation& operation, std::vector<Arra
 
 std::vector<Array> apply_rule(const Rule& rule, std::vector<Array> arrays,
                               const ParameterValue& parameter) {
-  // The tensors of each pattern are gathered by themselves, and made by themselves.
+  // The tensors of each pattern are gathered, or made, separately.
   std::size_t groups = rule.collects() ? rule.from.size() : 1;
   for (const Operation& operation : rule.operations) {
     const bool gathers =
@@ -267,7 +267,7 @@ std::vector<Array> apply_rule(const Rule& rule, std::vector<Array> arrays,
     std::size_t parts = 1;
     if (gathers) parts = std::exchange(groups, 1);
     if (rule.spreads() && operation.kind == OperationKind::kUnstack) parts = arrays.size();
-    // Half of the patterns were those of scales.
+    // Half of the patterns are scales, which the operation uses up.
     if (operation.kind == OperationKind::kDequantize && groups > 1) groups /= 2;
     arrays = applied_in_parts(operation, std::move(arrays), parts, rule.to.size(), parameter);
   }

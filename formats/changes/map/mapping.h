@@ -27,7 +27,7 @@ struct NamedShape {
   std::vector<std::int64_t> shape;
 };
 
-// Tensors of a model that became others together.
+// One use of a rule: tensors of a model that became other tensors together.
 struct MapStep {
   std::uint64_t line = 0;  // of the rule
   std::vector<NamedShape> sources;
@@ -40,14 +40,14 @@ struct Mapped {
   Value content;
   std::vector<MapStep> steps;
   std::vector<std::pair<std::string, std::int64_t>> parameters;  // those that were used
-  std::uint64_t optimizers = 0;                                  // that went along
+  std::uint64_t optimizers = 0;                                  // that were mapped
   std::uint64_t dropped_optimizers = 0;
 };
 
-// Every model (see state_parts_of) gets new tensors by the rules; an optimizer by name, or a
-// flattened one, goes along: a state of its parameter's shape is moved as the parameter is, one
-// of a single element goes to each of the new parameters.  Casts leave states as they are.
-// Everything else stays.  Nothing is read but single elements of states.
+// Every model (see state_parts_of) gets new tensors by the rules.  An optimizer by name, or a
+// flattened one, is mapped too: a state of its parameter's shape is moved as the parameter is, and
+// a state of one element goes to each of the new parameters.  Casts leave states as they are.
+// Everything else stays.  Reads nothing but single elements of states.
 //
 // `content`: see content.h, without placeholders.  Lifetime: the source outlives the result.
 // Throws: kKey if there is no model; kUnsupported for an optimizer by ids, states whose

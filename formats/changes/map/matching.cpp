@@ -17,7 +17,7 @@ namespace {
 constexpr std::size_t kMaxListed = 3;
 constexpr std::size_t kMaxNearest = 20'000;
 
-// A source of a use: its pattern, and of a rule that collects, its number.
+// A source of a use: its pattern and, if the rule collects, its number.
 using Place = std::pair<std::size_t, std::size_t>;
 
 // The sources of one use, as far as they were found.
@@ -89,7 +89,7 @@ class Matching {
     return false;
   }
 
-  // Returns whether none of the tensors is there that go with one of the first pattern.
+  // Returns true if all tensors that the other patterns name for these captures are absent.
   bool comes_alone(const Rule& rule, const Captures& captures) const {
     return rule.from.size() > 1 &&
            std::none_of(rule.from.begin() + 1, rule.from.end(), [&](const Pattern& other) {
@@ -146,7 +146,7 @@ class Matching {
     Captures all = captures;
     if (rule.collects()) all[rule.over] = std::to_string(place.second);
     std::string missing = rule.from[place.first].filled(all);
-    // A tensor that came alone was left to the next rules: what would go with it is missing.
+    // If a lone tensor was left to the next rules, one of its companions is missing.
     for (std::size_t p = place.first + 1; p < rule.from.size() && known_.contains(missing); ++p)
       missing = rule.from[p].filled(all);
     std::vector<std::string> others;
@@ -161,7 +161,7 @@ class Matching {
                      did_you_mean(nearest_of(missing, others))));
   }
 
-  // A map that takes almost nothing is for other models.
+  // Throws if a map takes almost nothing, as a map for other models does.
   void check_architecture(std::size_t left) const {
     std::size_t kinds = 0;
     std::size_t needed = 0;
@@ -190,7 +190,7 @@ class Matching {
   }
 
   Error unused(const Rule& rule) const {
-    // A key like it, for the distance to those that there are.
+    // Makes a key that the pattern matches, to find the nearest name.
     Captures first;
     for (const std::string& name : rule.from[0].names()) first[name] = "0";
     return Error(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which rule takes which tensors, by their names alone.
+// Finds which rule takes which tensors, by their names alone.
 #pragma once
 
 #include <cstddef>
@@ -20,12 +20,12 @@ struct RuleUse {
   std::vector<std::string> targets;  // none for a rule that drops, or that spreads
 };
 
-// The names of a use's tensors if its operations made `count` arrays.
+// Returns the names of a use's tensors.  `count`: the number of arrays that its operations made.
 // Throws: kShape if the rule names another number of tensors.
 std::vector<std::string> target_names(const Rules& rules, const RuleUse& use, std::size_t count);
 
-// Finds the uses of all rules: every name is taken by the first rule that has a pattern for it.
-// In the order of the names that come first in each use.
+// Finds the uses of all rules, in the order of the first name of each use.  Every name is taken by
+// the first rule that has a pattern for it.
 // Throws: kKey for a name that no rule takes, or a use that lacks a source, with the nearest;
 // kRekeyUnused for a rule that takes nothing and is not optional; kRekeyCollision for two sources
 // of one target.  All name the file and the line of the rule.

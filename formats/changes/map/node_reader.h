@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the members of a table of a rule file, and refuses those that nobody asked for.
+// Reads the members of a table of a rule file, and refuses members that are not known.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,14 @@
 
 namespace fsdp::formats::map {
 
-// More than any library's tensors have.
+// More dimensions than any library's tensors have.
 inline constexpr std::size_t kMaxRank = 64;
 
 // "line 12: WHY".
 Error wrong(const RuleNode& node, const std::string& why);
 
-// The node as that kind of value.  `what`: for the message if it is another.  Throws: kUsage.
+// Return the node's value as that type.  `what`: what the node is, for messages.
+// Throws: kUsage if the node has another type.
 const std::string& text_of(const RuleNode& node, const char* what);
 std::int64_t integer_of(const RuleNode& node, const char* what);
 double number_of(const RuleNode& node, const char* what);  // finite
@@ -29,7 +30,7 @@ Expression expression_of(const RuleNode& node, const char* what);
 // A text, or a list of texts that is not empty.
 std::vector<std::string> texts_of(const RuleNode& node, const char* what);
 
-// Lifetime: that of the node.
+// Lifetime: the node outlives it.
 class NodeReader {
  public:
   // `what`: "a rule", for messages.  Throws: kUsage if the node is not a table.

@@ -20,11 +20,11 @@ enum class OperationKind {
   kConcatenate,  // all arrays become one, along a dimension
   kSplit,        // one becomes several
   kStack,        // all become one with a new dimension
-  kUnstack,      // one becomes as many as the dimension has elements, which goes away
+  kUnstack,      // one becomes one for each element of a dimension, which goes away
   kTranspose,    // two dimensions change places
-  kPermute,      // all dimensions
+  kPermute,      // all dimensions change places
   kReshape,      // the same elements in row-major order
-  kRotary,       // the rows of each head, pairs side by side or in two halves
+  kRotary,       // the rows of each head, from pairs to two halves or back
   kFuseQkv,      // query, key and value become one, interleaved by groups of heads
   kSplitQkv,     // the reverse
   kPad,          // a dimension grows at its end
@@ -59,14 +59,14 @@ struct Operation {
   std::vector<std::int64_t> dims;
   // kConcatenate, kSplit: the sizes along the dimension; none: equal ones.
   std::optional<std::vector<Expression>> sizes;
-  bool any_sizes = false;      // kConcatenate: whatever they are; it has no inverse then
+  bool any_sizes = false;      // kConcatenate: any sizes; it has no inverse then
   std::vector<Expression> to;  // kReshape: one may be -1; kPad, kTrim: the size, one number
-  // The same before the operation; without it there is no inverse.
+  // `to` before the operation; without it there is no inverse.
   std::optional<std::vector<Expression>> from;
   std::vector<Expression> heads;  // kRotary: one; kFuseQkv, kSplitQkv: heads, heads of keys
   bool halves = false;            // kRotary: from pairs to halves; else from halves to pairs
   double number = 0;              // kPad, kAdd: the value; kScale, kLowRank: the factor
-  // kCast, kDequantize: the dtype to make; kQuantize: the one that undoing it makes.
+  // kCast, kDequantize: the dtype to make; kQuantize: the dtype that its inverse makes.
   DType dtype = DType::kFloat32;
   std::optional<DType> was;                   // kCast: the dtype before
   ScaleLayout scales = ScaleLayout::kBlocks;  // kDequantize, kQuantize
@@ -78,19 +78,19 @@ struct Operation {
 // Throws: kUsage naming the line and what is wrong, with the nearest name.
 Operation parse_operation(const RuleNode& node);
 
-// The names of parameters in its expressions.
+// Returns the names of the parameters in its expressions.
 std::vector<std::string> parameters_of(const Operation& operation);
 
-// Returns what undoes it.  Throws: kUnsupported if nothing does, saying what it would have to
-// declare.
+// Returns the inverse of an operation.
+// Throws: kUnsupported if there is none, saying what the operation would have to declare.
 Operation inverse_of(const Operation& operation);
 
-// Returns whether elements are only moved: then an optimizer's state of a parameter goes along.  A
-// cast counts as a move: state keeps its own dtype.
+// Returns whether elements are only moved, so that an optimizer's state moves with its parameter.
+// A cast counts as a move: state keeps its own dtype.
 bool only_moves(const Operation& operation);
 
-// Applies an operation to a rule's arrays.  `results`: how many arrays it should make where it does
-// not say itself (kSplit, kTie).
+// Applies an operation to a rule's arrays.  `results`: the number of arrays to make, if the
+// operation does not say (kSplit, kTie).
 // Throws: kShape, kDtype, kUsage, kOverflow, saying the shapes; what `parameter` throws.
 std::vector<arrays::Array> applied(const Operation& operation, std::vector<arrays::Array> arrays,
                                    std::size_t results, const ParameterValue& parameter);

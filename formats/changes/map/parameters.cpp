@@ -10,7 +10,7 @@
 namespace fsdp::formats::map {
 namespace {
 
-// The member at a dotted path; nullptr if there is none, or it is null.
+// Returns the member at a dotted path; nullptr if it is missing or null.
 const Json* config_member(const Json& config, std::string_view path) {
   const Json* at = &config;
   while (at != nullptr && !path.empty()) {

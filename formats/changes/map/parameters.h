@@ -25,7 +25,7 @@ struct GivenParameters {
   std::string config_name;  // for messages
 };
 
-// "n_heads=32".  Throws: kUsage.
+// Parses "n_heads=32".  Throws: kUsage.
 std::pair<std::string, std::int64_t> parse_parameter(std::string_view text);
 
 class ParameterValues {
@@ -35,7 +35,7 @@ class ParameterValues {
   // Throws: kUsage for a given parameter that the map does not have; kKey for a config of another
   // `model_type`.
   ParameterValues(const Rules& rules, const GivenParameters& given, const Shapes& shapes);
-  // Throws: kUsage if nothing gives it, saying what would; kKey, kShape, kJson.
+  // Throws: kUsage if no source gives the value, naming the sources; kKey, kShape, kJson.
   std::int64_t operator()(const std::string& name);
   // The values asked for so far, by name.
   const std::map<std::string, std::int64_t>& known() const { return known_; }

@@ -10,7 +10,7 @@
 namespace fsdp::formats::map {
 namespace {
 
-// Enough for every key; matching takes time by the product of captures and the key's length.
+// Enough for every key; the time of matching grows with captures times the key's length.
 constexpr std::size_t kMaxCaptures = 8;
 
 bool is_name(std::string_view text) {
@@ -93,8 +93,8 @@ void Pattern::add_capture(const std::string& inside) {
   tokens_.push_back(std::move(token));
 }
 
-// Tries the tokens one after the other; a place that failed once is not tried again, unless a
-// capture that occurs twice makes the same place mean two things.
+// Tries the tokens one after the other.  Does not try again a place that failed, unless a repeated
+// capture may change the result there.
 class Pattern::Matcher {
  public:
   Matcher(const Pattern& pattern, std::string_view key)
@@ -151,7 +151,7 @@ class Pattern::Matcher {
     return false;
   }
 
-  // Only a pattern made for it takes as many.
+  // Only a pattern that is made to be slow takes as many steps.
   static constexpr std::size_t kMaxSteps = 1'000'000;
 
   const std::vector<Token>& tokens_;

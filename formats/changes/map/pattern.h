@@ -31,7 +31,7 @@ class Pattern {
   std::optional<Captures> match(std::string_view key) const;
   // Returns the key with these captures.  Requires: all names have one.
   std::string filled(const Captures& captures) const;
-  // The same pattern with a name's restriction taken from `others`, which have the same name.
+  // Restricts each capture as `other` restricts its capture of the same name.
   void restrict_like(const Pattern& other);
   // Returns whether {name} is restricted to integers.
   bool is_integer(const std::string& name) const;

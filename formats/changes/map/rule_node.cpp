@@ -13,10 +13,10 @@ namespace {
 
 // Maps of the largest models take some tens of KiB.
 constexpr std::size_t kMaxRuleBytes = 1U << 20U;
-// A rule's operation holds lists of numbers.
+// Operations of rules hold lists of numbers, and nothing nests deeper.
 constexpr std::size_t kMaxRuleDepth = 16;
 
-// Builds the tree; the text has positions only for names.
+// Builds the tree.  JsonHandler gives positions of names only.
 class NodeBuilder : public JsonHandler {
  public:
   explicit NodeBuilder(std::string_view text) : text_(text) {}

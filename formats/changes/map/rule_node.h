@@ -34,7 +34,7 @@ std::string_view node_kind(const RuleNode& node);
 // beyond ASCII), kJson, kUtf8.
 RuleNode parse_rule_node(std::string_view text);
 
-// The TOML part of it.
+// Parses the TOML case of parse_rule_node.
 RuleNode parse_toml(std::string_view text);
 
 }  // namespace fsdp::formats::map

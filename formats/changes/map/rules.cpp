@@ -153,7 +153,7 @@ class Parser {
     rule.from = patterns_of(reader.need("from"), "from");
     rule.to = patterns_of(reader.need("to"), "to");
     reader.refuse_others();
-    // A rule for the other direction alone is written as it stands there.
+    // A rule for one direction only is used as it is written; nothing is inverted.
     if (direction != nullptr) {
       check(rule);
       if (used) push(std::move(rule));
@@ -162,7 +162,8 @@ class Parser {
     }
   }
 
-  // Back from there, an optimizer has the names of the right side.
+  // Reads a fused parameter.  It counts only forward: in the reverse direction an optimizer gets
+  // the names of the right side.
   void add_fused(const RuleNode& node) {
     NodeReader reader(node, "a fused parameter", node.line);
     Rule rule;
@@ -237,7 +238,7 @@ class Parser {
       throw at_line(rule.line, "several tensors need an operation that joins or divides them");
   }
 
-  // The captures of one side, the same in each of its patterns.
+  // Returns the captures of one side, which must be the same in each of its patterns.
   static std::set<std::string> side_names(const Rule& rule, const std::vector<Pattern>& side) {
     for (const Pattern& pattern : side) {
       if (pattern.names() != side[0].names()) {

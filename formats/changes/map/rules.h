@@ -14,8 +14,8 @@
 
 namespace fsdp::formats::map {
 
-// Where the value of a parameter comes from if the user does not give it: the first of these that
-// is there.
+// The sources of a parameter's value if the user does not give it: the first one that is present
+// counts.
 struct Parameter {
   std::uint64_t line = 0;
   std::string name;
@@ -48,7 +48,7 @@ struct Rules {
   std::vector<std::string> model_types;  // `model_type` of config.json that the rules are for
   std::vector<Parameter> parameters;
   std::vector<Rule> rules;
-  // Parameters that are one in an optimizer and several in the model; forward alone.
+  // Parameters that are one in an optimizer and several in the model; only forward.
   std::vector<Rule> fused;
   // Throws: kUsage naming the parameter and the nearest.
   const Parameter& parameter(const std::string& name) const;

@@ -76,8 +76,8 @@ ScaledShape scaled_shape(const Operation& operation, const Sizes& shape,
   return out;
 }
 
-// Returns whether scales of that shape are those: a scale for all, or for a row, may have fewer or
-// more dimensions of one element.
+// Returns whether scales of shape `scales` fit `expected`.  One scale for a tensor may have any
+// number of dimensions; scales of rows may lack the last dimension.
 bool goes_with(const Operation& operation, const Sizes& scales, const Sizes& expected) {
   if (scales == expected) return true;
   if (operation.scales == ScaleLayout::kTensor) return product(scales) == 1;

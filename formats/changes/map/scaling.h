@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What dequantize and quantize do to a rule's arrays.
+// Applies dequantize and quantize to a rule's arrays.
 #pragma once
 
 #include <span>

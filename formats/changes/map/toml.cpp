@@ -15,7 +15,7 @@
 namespace fsdp::formats::map {
 namespace {
 
-// The parser itself stops at 256 levels, by dotted names at more.
+// toml++ itself stops at 256 levels, and later for dotted names.
 constexpr std::size_t kMaxTomlDepth = 16;
 
 RuleNode converted(const toml::node& node, std::size_t depth) {

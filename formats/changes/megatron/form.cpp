@@ -22,7 +22,7 @@ Reformed reformed(const Checkpoint& source, const Value& content, Form from, For
   ModuleState state = from == Form::kTorchDist     ? read_torch_dist(source, content, references)
                       : from == Form::kFsdpDtensor ? read_fsdp_dtensor(source, content, references)
                                                    : read_state_dict(source, content, references);
-  // Tensors in what goes along refer to the new checkpoint, too.
+  // Makes the tensors in all other entries refer to the new checkpoint too.
   for (auto& [key, value] : state.others) {
     value = with_leaves(value, [&](const Leaf& leaf) -> std::optional<Value> {
       const auto number = tensor_number(leaf.value);

@@ -23,8 +23,8 @@ Form form_of(const CheckpointDescription& description);
 struct Reformed {
   std::unique_ptr<Checkpoint> checkpoint;  // what the content refers to
   Value content;
-  std::uint64_t left_out = 0;  // values that each rank has its own of, and other forms have no
-                               // place for
+  std::uint64_t left_out = 0;  // values that each rank has its own of, and that other
+                               // forms cannot hold
 };
 
 // `content`: of `source`, in the form `from`, without placeholders.  Lifetime: the source outlives

@@ -19,7 +19,7 @@ constexpr std::string_view kModel = "model.";
 constexpr std::string_view kModule = "module.";
 constexpr std::string_view kStates = "optimizer.state.";
 constexpr std::string_view kGroups = "optimizer.param_to_group_meta.";
-// In front of names in optimizers: the wrappers of Megatron-Core and Megatron-FSDP.
+// The wrappers of Megatron-Core and Megatron-FSDP in front of names in optimizers.
 constexpr std::string_view kWrappers = "module.module.module.";
 
 std::string_view without_wrappers(std::string_view name) {
@@ -27,15 +27,15 @@ std::string_view without_wrappers(std::string_view name) {
   return name;
 }
 
-// Returns the two parts at the last dot, which stands before the name of a state or an option.
+// Returns the key split at its last dot, which stands before the name of a state or an option.
 std::pair<std::string, std::string> at_last_dot(std::string_view key) {
   const std::size_t dot = key.rfind('.');
   if (dot == std::string_view::npos) return {std::string(key), {}};
   return {std::string(key.substr(0, dot)), std::string(key.substr(dot + 1))};
 }
 
-// Halves of gated linear units stand apart: a perceptron's is gated if its first matrix has two
-// rows for each column of the second.
+// Splits the first matrices of gated linear units into halves.  A perceptron is gated if its first
+// matrix has two rows for each column of the second.
 class Halves {
  public:
   explicit Halves(const ModuleState& state) {
@@ -76,7 +76,8 @@ ModuleState read_fsdp_dtensor(const Checkpoint& source, const Value& content,
                            references.source_array(*number)});
     } else if (number && key.starts_with(kStates)) {
       const auto [name, state] = at_last_dot(without_wrappers(key.substr(kStates.size())));
-      // Megatron-Core's own optimizers count the steps of a group, among its options.
+      // Leaves the steps of parameters out: Megatron-Core's own optimizers count the steps of a
+      // group, among its options.
       if (state == "step") {
         ++out.left_out;
         continue;

@@ -39,7 +39,7 @@ bool flag_option(std::span<const Value::Entry> group, std::string_view name, boo
   return otherwise;
 }
 
-// The part of a content that is a model or an optimizer by names.
+// Reads the model and the optimizer by names from a content.
 class StateDictReader {
  public:
   StateDictReader(const Checkpoint& source, const Value& content, arrays::References& references)

@@ -24,28 +24,30 @@ struct NamedArray {
 
 struct ModuleState {
   std::vector<NamedArray> model;
-  // The optimizer's, by kind: "exp_avg", "exp_avg_sq"; "param" is the copy of the parameters in
-  // float32.
+  // The optimizer's states by kind: "exp_avg", "exp_avg_sq"; "param" is the float32 copy of the
+  // parameters.
   std::map<std::string, std::vector<NamedArray>> states;
-  // The options of its groups of parameters; the groups' parameters are known by the options.
+  // The options of the optimizer's param groups; they tell which parameters a group has
+  // (groups_of).
   std::vector<std::vector<Value::Entry>> groups;
   std::vector<Value::Entry> others;  // of the top level: iteration, args, ...
   std::uint64_t left_out = 0;        // values that each rank or layer has its own of
 };
 
 inline constexpr std::string_view kMasterState = "param";
-// Bytes of a key in messages.
+// The most bytes of a key in messages.
 inline constexpr std::size_t kMaxKey = 200;
 
-// Every layer and expert has tensors of its own in the result.
+// Gives every layer and expert tensors of its own in the result.
 // Throws: kUnsupported for an optimizer in buckets; kShape for a state of another shape than its
-// parameter; kKey for one of a parameter that is not there, or half of a gated linear unit.
+// parameter; kKey for a state whose parameter is missing, or for one half of a gated linear unit
+// without the other.
 ModuleState read_torch_dist(const Checkpoint& source, const Value& content,
                             arrays::References& references);
 // Throws: kKey, kShape, as above.
 ModuleState read_fsdp_dtensor(const Checkpoint& source, const Value& content,
                               arrays::References& references);
-// Takes the model and the optimizer by names of any content (see state_parts_of).
+// Reads the model and the optimizer by names in any content (see state_parts_of).
 // Throws: kKey if it holds no model; kUnsupported for several, or an optimizer that does not name
 // its parameters.
 ModuleState read_state_dict(const Checkpoint& source, const Value& content,
@@ -53,22 +55,22 @@ ModuleState read_state_dict(const Checkpoint& source, const Value& content,
 
 // Returns the group of each parameter of the model, by the rule that Megatron-Core makes groups by:
 // biases and vectors are not decayed, experts have an optimizer of their own.
-// Throws: kUnsupported if not exactly one group is for a parameter.
+// Throws: kUnsupported unless exactly one group is for a parameter.
 std::vector<std::size_t> groups_of(const ModuleState& state, const std::string& path);
 
-// The model at the top level beside an optimizer by names; layers named as Transformer Engine names
-// them.
+// Returns the model at the top level, beside an optimizer by names; layers are named as Transformer
+// Engine names them.
 Value state_dict_content(const ModuleState& state, const std::string& path,
                          arrays::References& references);
-// Layers and experts are joined where they are alike.  Throws: kKey for an expert that is missing.
+// Joins layers and experts where they are alike.  Throws: kKey for an expert that is missing.
 Value torch_dist_content(const ModuleState& state, const std::string& path,
                          arrays::References& references);
-// Gate and input of gated linear units stand apart; the copy of the parameters in float32 is the
-// model, as Megatron-FSDP has it.
+// Separates gate and input of gated linear units.  As in Megatron-FSDP, the model is the float32
+// copy of the parameters.
 Value fsdp_dtensor_content(const ModuleState& state, const std::string& path,
                            arrays::References& references);
 
-// Throws what is said of readers, for states whose parameter is missing or has another shape.
+// Throws: kKey for a state whose parameter is missing, kShape for a state of another shape.
 void check_states(const ModuleState& state, const std::string& path);
 // Joins "…weight_w" and "…weight_v" to "…weight", gate before input.
 void join_halves(std::vector<NamedArray>& arrays, const std::string& path);

@@ -29,7 +29,8 @@ std::optional<std::int64_t> take_number(std::string_view& text) {
   return number;
 }
 
-// "chained_0." and such in front: optimizers of dense parameters and of experts.
+// Returns the key without a front such as "chained_0.", of optimizers of dense parameters and of
+// experts.
 std::string_view without_chain(std::string_view key) {
   constexpr std::string_view kChained = "chained_";
   std::string_view rest = key;
@@ -99,7 +100,7 @@ std::optional<Numbered> expert_of(std::string_view name) {
     out.after = after;
     return out;
   }
-  // linear_fc1.weight7: the number stands behind the kind of the parameter, before "_w" and "_v".
+  // linear_fc1.weight7: the number follows the kind of the parameter, before "_w" and "_v".
   std::string_view end;
   for (const std::string_view half : {"_w", "_v"}) {
     if (rest.ends_with(half)) end = half;

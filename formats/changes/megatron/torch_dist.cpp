@@ -108,8 +108,8 @@ class Writer {
     entries_.emplace_back(Value::string(key), std::move(value));
   }
 
-  // The states of the optimizer with the copy of the parameters, which fsdp_dtensor has as the
-  // model.
+  // Returns the states of the optimizer with the copy of the parameters, which fsdp_dtensor holds
+  // as the model.
   std::map<std::string, std::vector<NamedArray>> states() const {
     auto out = state_.states;
     if (out.empty() || out.contains(std::string(kMasterState)) || out.contains("fp32_param"))

@@ -12,7 +12,7 @@ using Kind = Term::Kind;
 constexpr int kMaxArgumentDepth = 3;
 // More reasons than this add no information.
 constexpr std::size_t kMaxHidden = 100;
-// Arguments that a rule examines.
+// The most arguments that a rule examines.
 constexpr std::size_t kMaxArguments = 64;
 
 NameArgument argument_of(const PickleTrace& trace, Term term, int depth) {
@@ -97,7 +97,7 @@ void NameScanner::use(std::uint64_t number, NameUse use) {
 Term NameScanner::call(PickleTrace& trace, PickleCall how, Term callable, Term args) {
   if (callable.kind != Kind::kName) {
     trace.report_value(args);
-    // Calls the result of a call: nothing in the list returns callables.
+    // A call of the result of a call is unsafe: nothing in the list returns callables.
     if (callable.kind == Kind::kObject) mark_unsafe(name_of(callable));
     return {};
   }

@@ -14,7 +14,7 @@
 namespace fsdp::formats {
 
 enum class NameStatus : std::uint8_t {
-  kUnsafe,   // outside the list, or used in another way than names in it
+  kUnsafe,   // outside the list, or used in a way that the list does not permit
   kAllowed,  // the same, but permitted by the caller
   kPlain,
 };
@@ -65,7 +65,7 @@ class NameScanner : private PickleTraceHost {
   const std::set<std::string>& allowed_;
   std::vector<ScannedName> names_;
   std::unordered_map<std::string, std::size_t> positions_;  // by dotted name
-  std::vector<State> states_;                               // by number in the present stream
+  std::vector<State> states_;                               // by number in the current stream
   std::vector<std::string> hidden_;
 };
 

@@ -119,7 +119,7 @@ constexpr std::array kGroups = {
           "_MEM_FORMAT_ENCODING.TORCH_CONTIGUOUS_FORMAT _MEM_FORMAT_ENCODING.TORCH_CHANNELS_LAST "
           "_MEM_FORMAT_ENCODING.TORCH_PRESERVE_FORMAT"},
     Group{kInstances, "torch.distributed.checkpoint.filesystem", "_StorageInfo"},
-    // Plans in it, for Megatron-Core's next save.
+    // Plans in `.metadata`, for Megatron-Core's next save.
     Group{kInstances, "torch.distributed.checkpoint.planner",
           "SavePlan WriteItem TensorWriteData BytesIOWriteData"},
     Group{kCalled, "torch.distributed.checkpoint.planner", "WriteItemType"},
@@ -159,7 +159,7 @@ constexpr std::array kGroups = {
           "StrDType VoidDType DateTime64DType TimeDelta64DType StringDType"},
 };
 
-// The longest path that getattr is followed to: nested calls make longer and longer ones.
+// The longest path that getattr may lead to: nested calls make longer and longer paths.
 constexpr std::size_t kMaxMemberBytes = 512;
 
 std::string key_of(std::string_view module, std::string_view name) {
@@ -211,7 +211,7 @@ bool is_name(const std::vector<NameArgument>& args, std::size_t index) {
   return index < args.size() && args[index].kind == Kind::kName;
 }
 
-// A bool, or a number for it.
+// Returns whether the argument is a bool, or a number in its place.
 bool is_flag(const NameArgument& argument) {
   return argument.kind == Kind::kData || argument.kind == Kind::kInt;
 }
@@ -298,15 +298,15 @@ CallJudgement judge_encode(const GlobalName& callable, const std::vector<NameArg
   return is_sound ? CallJudgement() : unsound(callable);
 }
 
-// TorchVersion('2.11.0'): it makes a text of anything else, by a method of it.
+// TorchVersion('2.11.0'): any other argument is made a text by a method of its own.
 CallJudgement judge_torch_version(const GlobalName& callable,
                                   const std::vector<NameArgument>& args) {
   const bool is_sound = args.size() == 1 && args[0].kind == Kind::kText;
   return is_sound ? CallJudgement() : unsound(callable);
 }
 
-// Kinds of dtypes, as far as their states differ, in the upper bits of a mark; below stands the
-// number in the name of S, U and V.
+// The kinds of dtypes whose states differ, in the upper bits of a mark.  The lower bits hold the
+// number in the name of a dtype S, U or V.
 enum class DTypeKind : std::uint32_t { kOther, kFixed, kObject, kTime, kBytes, kText, kVoid };
 constexpr unsigned kDTypeShift = 28;
 
@@ -344,7 +344,7 @@ DTypeKind dtype_kind(const NameArgument& argument) {
   return static_cast<DTypeKind>(argument.mark >> kDTypeShift);
 }
 
-// scalar(dtype, bytes): an object's would be a pointer.
+// scalar(dtype, bytes): for a dtype of objects the bytes would be a pointer.
 CallJudgement judge_scalar(const GlobalName& callable, const std::vector<NameArgument>& args) {
   if (args.empty() || args.size() > 2) return unsound(callable);
   const DTypeKind kind = dtype_kind(args[0]);
@@ -369,7 +369,7 @@ bool is_plain_unit(const NameArgument& argument) {
          });
 }
 
-// (3, '<', None, None, None, itemsize, alignment, flags); of times version 4 and their unit.
+// (3, '<', None, None, None, itemsize, alignment, flags); for times version 4, and their unit.
 bool is_plain_dtype_state(std::uint32_t mark, const std::vector<NameArgument>& items) {
   const auto kind = static_cast<DTypeKind>(mark >> kDTypeShift);
   const auto count = std::int64_t{mark & ((1U << kDTypeShift) - 1)};
@@ -411,8 +411,8 @@ CallJudgement judge_reconstruct(const GlobalName& callable, const std::vector<Na
   return {{}, {}, cls};
 }
 
-// set([...]), deque((), length), Counter({...}): of items in the file.  An object among them may
-// have no end (range).
+// set([...]), deque((), length), Counter({...}): the items must be in the file.  An object instead
+// of items may have no end (range).
 CallJudgement judge_container(const GlobalName& callable, const std::vector<NameArgument>& args) {
   const std::size_t most = callable.name == "deque" ? 2 : 1;
   const bool is_sound = args.size() <= most && (args.empty() || args[0].kind == Kind::kData ||
@@ -429,7 +429,7 @@ CallJudgement judge_bytes(const GlobalName& callable, const std::vector<NameArgu
   return is_text || is_data ? CallJudgement() : unsound(callable);
 }
 
-// Fraction(1, 3), Fraction('1/3'): Python counts an exponent out in digits.
+// Fraction(1, 3), Fraction('1/3'): Python expands an exponent to all its digits.
 CallJudgement judge_fraction(const GlobalName& callable, const std::vector<NameArgument>& args) {
   const bool is_pair = args.size() == 2 && args[0].kind == Kind::kInt && args[1].kind == Kind::kInt;
   const bool is_text = args.size() == 1 && args[0].kind == Kind::kText && !args[0].text.empty() &&

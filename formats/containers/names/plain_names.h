@@ -27,10 +27,10 @@ enum class NameUse : std::uint8_t {
   kItems,  // APPENDS, SETITEMS on the result of a call
 };
 
-// __builtin__ and copy_reg are builtins and copyreg.
+// Returns the name in Python 3: builtins for __builtin__, copyreg for copy_reg.
 GlobalName python_3_name(std::string_view module, std::string_view name);
 
-// Returns whether a call of it makes bytes: protocol 2 writes them so.
+// Returns whether a call of the name makes bytes, as protocol 2 writes bytes.
 bool is_bytes_call(const GlobalName& name);
 
 // Returns whether it is torch.FloatStorage or similar.
@@ -42,9 +42,10 @@ class PlainUses {
   explicit PlainUses(std::uint32_t bits = 0) : bits_(bits) {}
   bool any() const { return bits_ != 0; }
   bool has(NameUse use) const { return (bits_ >> static_cast<unsigned>(use) & 1U) != 0; }
-  // A call of it depends on its arguments (judge_call); most do not.
+  // Returns whether only some arguments of a call are permitted (judge_call); most names have no
+  // such rule.
   bool has_argument_rule() const { return (bits_ & kArgumentRule) != 0; }
-  // Argument 0 of a call of it may be a function, which is judged with the call.
+  // Returns whether argument 0 of a call may be a function, which is judged with the call.
   bool takes_function() const { return (bits_ & kTakesFunction) != 0; }
 
  private:
@@ -55,12 +56,12 @@ class PlainUses {
 };
 PlainUses plain_uses(const GlobalName& name);
 
-// An argument of a call, as far as names go.
+// An argument of a call, as far as the rules for names need it.
 struct NameArgument {
   enum class Kind : std::uint8_t { kData, kText, kName, kTuple, kInt, kNone, kObject };
   Kind kind = Kind::kData;
   std::string text;  // kText
-  // kInt; of a tuple that holds nothing but numbers and data, only its sign is told
+  // kInt; in a tuple that holds only numbers and data, only the sign is known
   std::int64_t number = 0;
   GlobalName name;         // kName; kObject: its class
   std::uint32_t mark = 0;  // kObject: of the call that made it
@@ -69,7 +70,7 @@ struct NameArgument {
 
 // A call of a listed name.
 struct CallJudgement {
-  // The names that make it unsafe: an argument's, or the callable's own.  Empty: it is sound.
+  // The names that make the call unsafe: an argument's, or the callable's own.  Empty: it is sound.
   std::vector<GlobalName> unsafe;
   // The result, if it is a name again (getattr).
   std::optional<GlobalName> name;
@@ -78,13 +79,14 @@ struct CallJudgement {
   std::uint32_t mark = 0;  // what is_plain_state has to know of the result
 };
 
-// Requires: has_argument_rule.  `is_allowed`: names that the caller permits, which may be anything.
+// Judges a call by its arguments.  `is_allowed`: returns true for names that the caller permits.
+// Requires: has_argument_rule.
 CallJudgement judge_call(const GlobalName& callable, const std::vector<NameArgument>& args,
                          const std::function<bool(const GlobalName&)>& is_allowed);
 
-// Returns whether a state may be set on the result of a call of such a name.  NumPy takes the state
-// of a dtype as it is: with wrong sizes, flags or fields it reads pointers from data.  An array's
-// state is what NumPy writes, of such a dtype.
+// Returns whether a state may be set on the result of a call of a name with a rule.  NumPy does not
+// check the state of a dtype: with wrong sizes, flags or fields it reads pointers from data.  An
+// array's state must be as NumPy writes it, with a checked dtype.
 // `items`: of the state, if it is a tuple.
 bool is_plain_state(const GlobalName& name, std::uint32_t mark,
                     const std::vector<NameArgument>& items);

@@ -34,7 +34,7 @@ struct ProducerName {
 // Returns nullptr if the name is not in any producer's list.
 const ProducerName* producer_name(std::string_view module, std::string_view name);
 
-// Returns such names inside `value`, by producer.  Visits each shared part once.
+// Returns the producers' names inside `value`, by producer.  Visits each shared part once.
 std::map<std::string_view, std::set<std::string>> producer_names_in(const Value& value);
 
 }  // namespace fsdp::formats

@@ -16,7 +16,7 @@ namespace {
 
 // Arguments with rules nest no deeper: the unit of time in the state of an array's dtype.
 constexpr int kMaxValueDepth = 6;
-// Arguments that a rule examines.
+// The most arguments that a rule examines.
 constexpr std::size_t kMaxValueItems = 64;
 
 bool nothing_allowed(const GlobalName& /*name*/) {
@@ -130,7 +130,7 @@ class Visitor {
         judged = uses.takes_function();
       }
     } else if (const ObjectData* made = object.callable.as_object()) {
-      // Calls the result of a call: nothing in the list returns callables.
+      // A call of the result of a call is unsafe: nothing in the list returns callables.
       unsafe_.insert(
           name_of(made->callable, 0).value_or(GlobalName{"builtins", "getattr"}).dotted());
     }

@@ -23,7 +23,7 @@ struct Request {
   std::uint64_t bytes;
 };
 
-// Returns whether all bytes came.
+// Returns whether all bytes arrived.
 bool receive(int fd, std::span<std::byte> out) {
   while (!out.empty()) {
     const ssize_t got = ::read(fd, out.data(), out.size());
@@ -63,7 +63,7 @@ void AskedFile::read_at(std::uint64_t offset, std::span<std::byte> out) const {
   while (!out.empty()) {
     const auto part = out.first(std::min<std::uint64_t>(out.size(), kMaxAsked));
     const std::array<Request, 1> request = {{{offset, part.size()}}};
-    // Of the calls that send, the child may make this one alone.
+    // The sandbox allows the child write(2), but no other call that sends.
     const auto write = [&](const void* bytes, std::size_t count) {
       return ::write(fd_, bytes, count);
     };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A file whose bytes a confined process asks of the one that started it, which alone reaches the
-// file's store.
+// A file that a confined child process reads through its parent, which alone can reach the file's
+// store.
 #pragma once
 
 #include <cstdint>

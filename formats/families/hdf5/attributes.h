@@ -10,8 +10,8 @@
 
 namespace fsdp::formats::hdf5 {
 
-// Returns the attribute of that name, with its path still to be set; nothing if it is not plain,
-// and `why` then says what it is: " of 2 dimensions".
+// Returns the attribute `name` without its path, which the caller sets.  Returns nothing if the
+// attribute is not plain; `why` then says what it is: " of 2 dimensions".
 // Throws: kH5Open, kH5ReaderFailed.
 std::optional<Attribute> plain_attribute(hid_t object, const std::string& name, std::string& why);
 

@@ -30,7 +30,7 @@ bool is_hidden(const Path& path) {
   return path[0] == kHiddenGroup;
 }
 
-// Little-endian two's complement, one byte longer than the number.
+// Returns little-endian two's complement, one byte longer than the number.
 Value big_int(std::uint64_t number) {
   std::string bytes;
   for (unsigned i = 0; i < 8; ++i) bytes += static_cast<char>(number >> (8 * i) & 0xFFU);
@@ -84,7 +84,7 @@ class Hdf5Checkpoint : public Checkpoint {
       ChunkData data = dataset.storage == Dataset::Storage::kChunked
                            ? chunk_data(file_, dataset, number, spill_)
                            : whole_data(file_, dataset);
-      // Data without a place of their own must not look like those of another dataset.
+      // Data without a place in the file get an offset that no other dataset has.
       if (data.file_offset == file_->size()) data.file_offset += source.dataset;
       return data;
     }
@@ -137,8 +137,8 @@ class Hdf5Checkpoint : public Checkpoint {
   }
 
  private:
-  // The source of a tensor's elements: the whole dataset, chunk by chunk, or a view over its
-  // elements as one run.
+  // The source of a tensor's elements.  Without `view`: the dataset, chunk by chunk.  With it: a
+  // view of the dataset's elements as one run.
   struct Source {
     std::size_t dataset = 0;
     std::optional<TensorValue> view;  // its `storage` is not used
@@ -342,7 +342,6 @@ class Hdf5Checkpoint : public Checkpoint {
     }
   }
 
-  // The groups of the file.
   std::set<Path> groups() const {
     std::set<Path> groups(content_.empty_groups.begin(), content_.empty_groups.end());
     const auto add_above = [&](Path path) {
@@ -390,7 +389,7 @@ class Hdf5Checkpoint : public Checkpoint {
   CheckResult check_dataset(std::size_t number, std::span<std::byte> buffer) const {
     CheckResult result;
     const Dataset& dataset = content_.datasets[number];
-    // A second name of the same data.
+    // Each dataset is checked once, under its first name.
     if (dataset.number && by_number_.at(*dataset.number) != number) return result;
     const bool is_structure_crc = root_ && is_hidden(dataset.path) && dataset.path.size() == 2 &&
                                   dataset.path[1] == kStructureCrcName;
@@ -416,7 +415,7 @@ class Hdf5Checkpoint : public Checkpoint {
 
   std::shared_ptr<const File> file_;
   Description content_;
-  std::optional<Value> root_;  // of files of ours
+  std::optional<Value> root_;  // only for files of ours
   UnknownGlobals unknown_globals_;
   std::unordered_map<std::uint64_t, std::size_t> by_number_;
   std::map<KeyPath, Source> sources_;

@@ -56,7 +56,7 @@ bool only_fletcher(const Dataset& dataset, const StoredChunk& chunk) {
   return !applied(dataset, chunk, Filter::kDeflate) && !applied(dataset, chunk, Filter::kShuffle);
 }
 
-// Deflate carries an Adler-32.
+// Returns whether the chunk has a checksum; deflate carries an Adler-32.
 bool has_checksum(const Dataset& dataset, const StoredChunk& chunk) {
   return applied(dataset, chunk, Filter::kFletcher32) || applied(dataset, chunk, Filter::kDeflate);
 }
@@ -170,7 +170,7 @@ ChunkData data_of(const File& file, const Dataset& dataset, std::uint64_t addres
   return data;
 }
 
-// One element that stands for all.
+// Returns the fill value as one element that strides of 0 repeat.
 ChunkData fill_data(const File& file, const Dataset& dataset) {
   ChunkData data = data_of(file, dataset, file.size(), dataset.fill.size());
   data.source = std::make_shared<MemorySource>(std::as_bytes(std::span(dataset.fill)));

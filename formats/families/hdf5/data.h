@@ -23,16 +23,17 @@ void check_signature(const File& file);
 // Returns whether there is an HDF5 signature at byte 0, 512, 1024, 2048, ...
 bool looks_like_hdf5(const ByteSource& source);
 
-// One chunk of the grid.  A chunk with fletcher32 only is compared with its checksum before any
-// byte of it is returned; one with other filters is undone at its first read, into `spill`.
-// Lifetime: dataset and spill outlive the result.  Throws when it is read: what undo_filters throws
-// with `shown` in front.
+// Returns one chunk of the grid.  A chunk with fletcher32 only is compared with its checksum before
+// any byte of it is returned; one with other filters is undone at its first read, into `spill`.
+// Lifetime: dataset and spill outlive the result.
+// Throws when it is read: what undo_filters throws, with the file and dataset in front.
 ChunkData chunk_data(const std::shared_ptr<const File>& file, const Dataset& dataset,
                      std::size_t chunk, Spill& spill);
-// The whole of a dataset that is not chunked.
+// Returns the data of a dataset that is not chunked.
 ChunkData whole_data(const std::shared_ptr<const File>& file, const Dataset& dataset);
-// Returns a dataset of ours as one run of bytes, checked by its CRC-32; nothing if it has none, or
-// its chunks are not runs or have filters besides fletcher32.
+// Returns the data of a dataset of ours as one run of bytes, with its CRC-32.  Returns nothing if a
+// chunked dataset has no CRC-32, chunks that are not runs, chunks that are not stored, or filters
+// besides fletcher32.
 std::optional<ChunkData> dense_data(const std::shared_ptr<const File>& file,
                                     const Dataset& dataset);
 

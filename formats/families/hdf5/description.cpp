@@ -129,7 +129,7 @@ void check_inside(std::uint64_t begin, std::uint64_t bytes, std::uint64_t file_b
   if (bytes > file_bytes || begin > file_bytes - bytes) outside(begin, bytes, file_bytes);
 }
 
-// Checks sizes of stored chunks that follow from the filters.
+// Checks that a chunk's stored size follows from its filters.
 void check_chunk(const Dataset& dataset, const StoredChunk& chunk, std::uint64_t file_bytes) {
   if (chunk.bytes == 0) return;
   check_inside(chunk.address, chunk.bytes, file_bytes);

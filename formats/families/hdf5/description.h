@@ -35,7 +35,7 @@ inline constexpr std::uint64_t kVersion = 1;
 
 // The most dimensions that libhdf5 supports.
 constexpr std::size_t kMaxRank = 32;
-// Cells of one dataset's grid of chunks: with chunks of 1 MiB, 16 TiB.
+// The most chunks in the grid of one dataset: 16 TiB with chunks of 1 MiB.
 constexpr std::uint64_t kMaxGridCells = 1U << 24U;
 // Any file may have this many cells; a larger grid needs kLeastChunkBytes of the file for each
 // cell.
@@ -45,7 +45,7 @@ constexpr std::uint64_t kLeastChunkBytes = 4;
 constexpr std::uint64_t kMaxExpansion = 1032;
 // Bytes that the filter fletcher32 appends to a chunk.
 constexpr std::uint64_t kFletcherBytes = 4;
-// A chunk with filters is undone in memory.
+// The most bytes of a chunk with filters, which are undone in memory.
 constexpr std::uint64_t kMaxFilteredChunkBytes = 64U << 20U;
 
 // Names from the root down.
@@ -102,12 +102,11 @@ struct Description {
   std::vector<LeftOut> left_out;
 };
 
-// "/model/layers.0.weight", escaped: the name of an object in messages.
+// Returns the name of an object for messages, escaped: "/model/layers.0.weight".
 std::string path_text(const Path& path);
 
-// Chunks that are runs of the dense row-major elements: chunk c begins `run_bytes` after chunk c -
-// 1, but after every `group` chunks a new group of `group_bytes` begins; the last chunk of a group
-// is shorter.
+// Chunks that are runs of the dense row-major elements.  Each `group` chunks hold `group_bytes`.
+// Inside a group each chunk begins `run_bytes` after the one before it; the last may be shorter.
 struct ChunkRuns {
   std::uint64_t run_bytes = 0;
   std::uint64_t group_bytes = 0;
@@ -125,20 +124,22 @@ struct ChunkRuns {
     return at / group_bytes * group + at % group_bytes / run_bytes;
   }
 };
-// Returns nothing if the chunks are not runs.  Requires: elements, and chunks of the shape's rank.
+// Returns nothing if the chunks are not runs.  Requires: a dataset with elements, whose chunks have
+// its rank.
 std::optional<ChunkRuns> runs_of(const Dataset& dataset);
 
 struct Extent {
   std::uint64_t begin = 0;
   std::uint64_t bytes = 0;
 };
-// The places of data in the file, in order; datasets with several names once.
+// Returns the ranges of the file that hold data, in order.  A dataset with several names counts
+// once.
 std::vector<Extent> data_extents(std::span<const Dataset> datasets);
-// The gaps between them in a file of `file_bytes` bytes: the structure.
-// Throws: kExtentOverlap if two share bytes.
+// Returns the gaps between `data` in a file of `file_bytes` bytes: the structure.
+// Throws: kExtentOverlap if two ranges of data share bytes.
 std::vector<Extent> structure_extents(std::span<const Extent> data, std::uint64_t file_bytes);
 
-// The number of chunks along each dimension.
+// Returns the number of chunks along each dimension.
 std::vector<std::int64_t> grid_of(const Dataset& dataset);
 // Throws: kLimitSize if the dataset claims more than a file of `file_bytes` bytes can expand to, or
 // more chunks than kMaxGridCells; kOverflow.

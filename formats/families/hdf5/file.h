@@ -29,8 +29,8 @@ struct ReaderLimits {
   unsigned wall_seconds = 120;
 };
 
-// The same for any file: libhdf5 runs in a child process that can read the open file and write to
-// one pipe, and nothing else (hdf5/sandbox.h).
+// Describes a file that need not be trusted: libhdf5 runs in a child process that can read the open
+// file, write to one pipe, and nothing else (hdf5/sandbox.h).
 // Throws: like describe and decode; kH5ReaderFailed if the child dies or exceeds its limits.
 Description read_description(const File& file, const ReaderLimits& limits = {});
 
@@ -45,7 +45,7 @@ struct PlannedDataset {
 };
 struct PlannedLink {
   Path path;
-  std::size_t dataset = 0;  // the dataset that this is another name of
+  std::size_t dataset = 0;  // the dataset that the link names
 };
 struct PlannedText {
   Path path;  // of the group, then the attribute's name

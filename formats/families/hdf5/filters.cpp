@@ -78,7 +78,8 @@ std::vector<std::byte> inflated(const std::vector<std::byte>& bytes, std::uint64
   return out;
 }
 
-// Byte k of element i stands at k * count + i; bytes after the last whole element stay at the end.
+// Undoes shuffle: byte k of element i is at k * count + i, and bytes after the last whole element
+// are at the end.
 std::vector<std::byte> unshuffled(const std::vector<std::byte>& bytes, std::uint64_t item) {
   const std::uint64_t count = bytes.size() / item;
   std::vector<std::byte> out(bytes.size());
@@ -106,7 +107,7 @@ void Fletcher32::add(std::uint64_t offset, std::span<const std::byte> bytes) {
     bytes = bytes.subspan(1);
     ++offset;
   }
-  // Consecutive words: their own pair of sums, weighted as if the run were the last one.
+  // Whole words: each block gets sums of its own, weighted as if no words followed it.
   constexpr std::size_t kBlock = 360;  // sums of this many words fit in 32 bits
   std::uint64_t at = offset / 2;
   std::size_t left = bytes.size() / 2;
@@ -157,8 +158,7 @@ bool same_fletcher(std::uint32_t stored, std::uint32_t computed) {
 std::vector<std::byte> undo_filters(const Dataset& dataset, const StoredChunk& chunk,
                                     const ByteSource& file) {
   const std::uint64_t expected = dataset.chunk_bytes();
-  // A chunk is never larger than this, whatever the filters are: deflate adds 5 bytes to each 16
-  // KiB.
+  // No combination of filters makes a chunk larger than this: deflate adds 5 bytes to each 16 KiB.
   if (chunk.bytes > expected + expected / 1024 + 64 + kFletcherBytes * dataset.filters.size()) {
     throw Error(ErrorCode::kH5Open, cat("chunk at byte ", chunk.address, " has ", chunk.bytes,
                                         " bytes, more than ", expected, " can become"));

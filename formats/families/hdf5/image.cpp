@@ -72,7 +72,7 @@ class StructureFile : public DriverFile {
     size_ = bytes;
   }
 
-  // Forgets the bytes there.
+  // Drops the bytes of a range.
   void clear(std::uint64_t address, std::uint64_t count) {
     if (count == 0) return;
     auto run = first_after(address);
@@ -87,7 +87,7 @@ class StructureFile : public DriverFile {
     }
   }
 
-  // Bytes written from here are dropped.
+  // Returns a buffer that marks data: bytes written from the buffer are dropped.
   const void* chunk_of(std::uint64_t bytes) {
     if (chunk_.size() < bytes) chunk_.resize(bytes);
     return chunk_.data();
@@ -175,7 +175,8 @@ class Layout {
 
   Handle created() {
     const Handle access = access_to(memory_);
-    // The format that HDF5 1.10 and later read; every part of the structure has a checksum.
+    // Chooses the format that HDF5 1.10 and later read, in which every part of the structure has a
+    // checksum.
     check(H5Pset_libver_bounds(access.get(), H5F_LIBVER_V110, H5F_LIBVER_V110), "its version");
     // Bounds libhdf5's own cache of the structure, in addition to the copy here.
     H5AC_cache_config_t cache{};
@@ -240,8 +241,8 @@ class Layout {
     memory_.clear(place.address, described.bytes());
   }
 
-  // Returns the creation properties of datasets with these chunks, or with none; most equal those
-  // of the dataset before.
+  // Returns the creation properties of datasets with these chunks; empty: contiguous.  Keeps the
+  // last properties, because most datasets equal the one before.
   hid_t properties_for(const std::vector<std::int64_t>& chunk_shape) {
     if (dataset_properties_.ok() && chunk_shape == properties_chunk_shape_)
       return dataset_properties_.get();
@@ -336,7 +337,7 @@ std::string encoded(const FileImage& image) {
 
 FileImage decoded(std::string_view sent) {
   ByteReader in(std::as_bytes(std::span(sent)));
-  // Each of them takes at least `bytes`.
+  // Reads a count of items that take at least `bytes` each.
   const auto count = [&](std::uint64_t bytes) {
     const std::uint64_t value = in.u64("image");
     if (value > in.remaining() / bytes)
@@ -374,7 +375,7 @@ SandboxLimits limits_for(const FilePlan& plan) {
 // Runs in a child process, as reading does: if memory runs out, libhdf5 crashes instead of giving
 // up, and its state is unusable afterwards.
 FileImage lay_out(const FilePlan& plan) {
-  // The child reads nothing.  A pipe that nobody writes needs no /dev.
+  // The child reads nothing.  Its input is a pipe without a writer, which needs no /dev.
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw_errno("pipe");
   const FileDescriptor nothing(ends[0]);

@@ -65,7 +65,8 @@ herr_t driver_close(H5FD_t* base) {
 }
 
 herr_t driver_query(const H5FD_t* /*base*/, unsigned long* flags) {
-  // Nothing is joined or buffered: every allocation ends where the next one begins.
+  // Sets no features: nothing is joined or buffered, and every allocation ends where the next
+  // begins.
   if (flags != nullptr) *flags = 0;
   return 0;
 }
@@ -147,7 +148,7 @@ herr_t add_words(unsigned n, const H5E_error2_t* error, void* to) {
   if (n == 0) words.outermost = text;
   words.innermost = text;
   if (error->min_num == H5E_NOSPACE || error->min_num == H5E_CANTALLOC) words.out_of_memory = true;
-  // Some of its parts say it in words alone.
+  // Some parts of libhdf5 report a lack of memory only as text.
   for (const char* said : {"memory allocation failed", "H5MM_", "out of memory"}) {
     if (text.find(said) != text.npos) words.out_of_memory = true;
   }

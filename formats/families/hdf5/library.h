@@ -14,7 +14,7 @@
 
 namespace fsdp::formats::hdf5 {
 
-// The library is one global state without locks: the mutex is held while it is used, and while a
+// Guards libhdf5, whose global state has no locks.  Must be held while libhdf5 is used, and while a
 // child that will use it is forked.
 std::mutex& library_mutex();
 
@@ -33,7 +33,8 @@ class Library {
   void* report_data_ = nullptr;
 };
 
-// No plugins, no links into other files, for the rest of this process.  Requires: Library is held.
+// Forbids plugins and links into other files for the rest of this process.
+// Requires: Library is held.
 void forbid_other_files();
 
 // Returns the outermost and innermost descriptions of the last failed call, escaped.
@@ -42,7 +43,7 @@ std::string library_words();
 // not be read or written, the error thrown there.
 [[noreturn]] void throw_library_error(ErrorCode code, const std::string& what);
 
-// An identifier, closed with it.
+// Owns an identifier of libhdf5.
 class Handle {
  public:
   using Close = herr_t (*)(hid_t);
@@ -74,15 +75,15 @@ class DriverFile {
   DriverFile& operator=(const DriverFile&) = delete;
   virtual ~DriverFile() = default;
   virtual std::uint64_t size() const = 0;
-  // Return false on failure; may throw.  Whole chunks are passed in the caller's own buffer: its
-  // address distinguishes them from structure.  (Their type does not: heaps of text count as data
-  // too.)
+  // Return false on failure; may throw.  libhdf5 passes whole chunks in the caller's own buffer, so
+  // the buffer's address tells chunks from structure.  (H5FD_mem_t does not: heaps of text count as
+  // data too.)
   virtual bool read(std::uint64_t address, void* out, std::size_t bytes) = 0;
   virtual bool write(std::uint64_t address, const void* bytes, std::size_t count) = 0;
   virtual void resize(std::uint64_t bytes) = 0;
 };
 
-// File access properties that lead to `file`, under whatever name it is opened.
+// Returns file access properties that lead to `file`, under whatever name it is opened.
 // Lifetime: `file` outlives the file opened with them.
 Handle access_to(DriverFile& file);
 

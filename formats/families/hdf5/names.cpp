@@ -28,10 +28,10 @@ std::string escaped(std::string_view name) {
   return out;
 }
 
-// With a group for each step of a path, a name that consists of dots could make thousands.  State
-// dicts nest some ten deep ...
+// A name of many dots could make thousands of groups, one for each step.  State dicts nest about
+// ten deep.
 constexpr std::size_t kMaxSteps = 64;
-// ... and have about one group for each two tensors.
+// State dicts have about one group for each two tensors.
 constexpr std::size_t kGroupsPerName = 2;
 constexpr std::size_t kFreeGroups = 1000;
 
@@ -124,7 +124,7 @@ Path Places::split(const KeyPath& path) const {
 template <typename Taken>
 std::string Places::free_name(Node& group, const std::string& name, const Taken& taken) {
   if (!taken(name)) return name;
-  // Continues where the last search ended: thousands of equal names would search as often.
+  // Continues where the last search ended, so that thousands of equal names take linear time.
   std::size_t& copy = group.copies.try_emplace(name, 2).first->second;
   std::string numbered;
   do {
@@ -147,12 +147,12 @@ Path Places::dataset(const KeyPath& path) {
 
 Path Places::attribute(const KeyPath& path) {
   Path place = split(path);
-  // One group of its own for each attribute, and the number left over from tensors.
+  // Each value adds to the groups that the tensors left.
   groups_left_ += kGroupsPerName;
   if (place.size() - 1 > groups_left_) place = {joined(place)};
   Node* group = &places_;
   for (std::size_t i = 0; i + 1 < place.size(); ++i) {
-    // A mark after the name of a dataset keeps it from being a group as well.
+    // A "#" keeps the group apart from a dataset of the same name.
     while (child(*group, place[i]).is_dataset) place[i] += "#";
     group = &child(*group, place[i]);
     if (group->is_group) continue;

@@ -15,17 +15,17 @@
 
 namespace fsdp::formats::hdf5 {
 
-// Returns the names that a path's steps become, at most 64; the last one then holds the rest with
-// its dots.  Each step is cut at its dots, and text that a link's name cannot hold is
-// escaped ("%2F" for "/", "%25" for "%", "%00" for NUL, "%" for an empty name, %XX for bytes that
-// are not UTF-8).  So no name begins with a dot, and the hidden group's name cannot occur.
+// Returns the names of a path's steps.  There are at most 64; the last one then holds the rest with
+// its dots.  Each step is split at its dots, and text that a link's name cannot hold is escaped
+// ("%2F" for "/", "%25" for "%", "%00" for NUL, "%" for an empty name, %XX for bytes that are not
+// UTF-8).  So no name begins with a dot, and the hidden group's name cannot occur.
 Path names_of(const KeyPath& path);
 
 // Assigns places to tensors and values so that a dataset never takes the place of a group.
 //
-// If the tensors would make more than 1000 groups and more than two for each of them, all paths
-// stay joined: such names are probably hostile.  Paths of values stay joined too, once they have
-// made as many.
+// If the tensors need more than 1000 groups plus two for each tensor, all paths stay joined: such
+// names are probably hostile.  Each value adds two to the groups that are left; when none are left,
+// the paths of values stay joined too.
 //
 // A path below a tensor's own path (`a.b` if `a` is a tensor) keeps its rest joined: dataset `a.b`
 // beside dataset `a`.  A place that is taken already gets "#2", "#3", ... after its name.

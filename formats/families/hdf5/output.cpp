@@ -124,7 +124,7 @@ class Hdf5Output : public Output {
     const auto output = new_file(destination_, options_);
     OutputFile& out = output->file();
     out.reserve(image_.bytes);
-    // Each checksum stands between chunks, and would be a gap in a part.
+    // A checksum lies between two chunks; written later, it would leave a gap in an uploaded part.
     sums_early_ = out.sent_by_parts();
     CopyResult result = write_data(out, options);
     write_dataset(out, pickle_number_, std::as_bytes(std::span(pickle_)));
@@ -153,8 +153,8 @@ class Hdf5Output : public Output {
     }
   }
 
-  // Returns whether a value becomes a dataset under its own name: the references that content_of
-  // makes for tensors do, and so do the tensors inside values.
+  // Returns whether a value becomes a dataset under its own name.  References that content_of makes
+  // for tensors do, and so do tensors inside values that are all of their storage.
   static bool is_visible(const Value& value) {
     const auto tensor = dense_tensor(value);
     return tensor && is_whole(*tensor);
@@ -169,7 +169,7 @@ class Hdf5Output : public Output {
     const auto [at, fresh] =
         numbers_.try_emplace(tensor.storage->identity(), file_.datasets.size());
     if (!fresh) {
-      // Another view of it would need a type of its own; the pickle has it.
+      // A view of another dtype or shape cannot be a link; only the pickle holds it.
       const PlannedDataset& known = file_.datasets[at->second];
       if (known.dtype == tensor.dtype && known.shape == stored_shape(tensor))
         file_.links.push_back({std::move(path), at->second});
@@ -195,8 +195,8 @@ class Hdf5Output : public Output {
         {std::move(path), dtype, std::move(shape), std::move(chunk_shape), 0, number});
   }
 
-  // Returns the dataset that holds a storage of the pickle; one that is not a visible tensor goes
-  // into the hidden group.
+  // Returns the dataset that holds a storage of the pickle.  A storage that is not a visible tensor
+  // goes into the hidden group.
   std::size_t number_of(const StorageRef& storage) {
     const auto [at, fresh] = numbers_.try_emplace(storage.identity(), file_.datasets.size());
     if (fresh) {

@@ -99,7 +99,7 @@ bool allow_few_system_calls() {
   const auto give = [&](std::uint32_t answer) {
     program.push_back(BPF_STMT(BPF_RET | BPF_K, answer));
   };
-  // The lower half of an argument; the kernel ignores the rest of these.
+  // Loads the lower half of an argument; the kernel ignores the upper half of those checked here.
   const auto load_argument = [&](std::size_t number) {
     const std::size_t at = offsetof(seccomp_data, args) + number * sizeof(std::uint64_t);
     program.push_back(BPF_STMT(BPF_LD | BPF_W | BPF_ABS, static_cast<std::uint32_t>(at)));
@@ -134,7 +134,7 @@ bool allow_few_system_calls() {
 void close_file_system() {
 #if defined(SYS_landlock_create_ruleset)
   constexpr std::uint32_t kAskVersion = 1;
-  // Rights by version: 13 of the first, then linking, truncating, ioctl.
+  // The number of rights by version: 13 in the first; later ones add linking, truncating, ioctl.
   constexpr std::array<unsigned, 6> kRights = {0, 13, 14, 15, 15, 16};
   const long version = ::syscall(SYS_landlock_create_ruleset, nullptr, 0, kAskVersion);
   if (version < 1) return;
@@ -146,7 +146,7 @@ void close_file_system() {
 #endif
 }
 
-// `grace`: from the soft limit, which is reported, to the hard one, which kills.
+// `grace`: the distance from the soft limit, which is reported, to the hard one, which kills.
 void limit(int resource, std::uint64_t value, std::uint64_t grace = 0) {
   struct rlimit now {};
   if (::getrlimit(static_cast<__rlimit_resource_t>(resource), &now) != 0) return;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs a function on hostile input in a child process that can do next to nothing.
+// Runs a function on hostile input in a confined child process.
 #pragma once
 
 #include <cstdint>
@@ -21,17 +21,17 @@ struct SandboxService {
   std::function<void()> answer;
 };
 
-// Forks; in the child calls `work` and returns its result here.
+// Forks, calls `work` in the child, and returns its result in this process.
 //
 // The child has two descriptors, `input_fd` and its end of a pipe.  If `input_fd` is the end of a
-// connection, `service` has the other end.  Its address space, processor
-// time and core dumps are limited; it gains no privileges; Landlock (if the kernel has it) closes
-// the file system to it; seccomp leaves it the system calls for reading and writing open
-// descriptors and for memory, all others fail with EPERM: no open, no exec, no fork, no socket.  It
-// dies with this process and shares no memory with it.
+// connection, `service` has the other end.  The child's address space, processor time and core
+// dumps are limited, and it gains no privileges.  Landlock (if the kernel has it) closes the file
+// system to the child.  seccomp allows system calls for reading and writing open descriptors and
+// for memory; all others fail with EPERM: no open, no exec, no fork, no socket.  The child dies
+// with this process and shares no memory with it.
 //
-// A forked child, not a program started anew: programs that link the library need no helper binary
-// on disk, and there is no hidden command line.  `work` must not rely on other threads.
+// The child is forked, not started as a program: programs that link the library need no helper
+// binary on disk and no hidden command line.  `work` must not rely on other threads.
 // Throws: the Error that `work` throws, what `answer` throws; kH5ReaderFailed if the child dies,
 // exceeds a limit, or cannot be confined; kIo.
 std::string run_sandboxed(int input_fd, const SandboxLimits& limits,

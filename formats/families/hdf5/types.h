@@ -15,17 +15,18 @@ struct FileType {
   Handle type;
   std::optional<std::string> attribute;
 };
-// As in h5py, if it has the type: IEEE floats, integers, the enum (FALSE, TRUE) of bool, the
-// compound (r, i) of complex numbers; unsigned integers of the same width for the rest.
+// Returns the type that h5py uses: IEEE floats, integers, the enum (FALSE, TRUE) of bool, the
+// compound (r, i) of complex numbers.  For dtypes that h5py lacks: unsigned integers of the same
+// width.
 FileType file_type(DType dtype);
 
-// Returns the dtype of an HDF5 type; nothing if tensors do not have such a type.
+// Returns the dtype of an HDF5 type; nothing if no dtype matches.
 std::optional<DType> dtype_of(hid_t type);
 
-// "a big-endian float", "a compound", ...: for messages.
+// Returns the words for a type in messages: "a big-endian float", "a compound", ...
 std::string type_words(hid_t type);
 
-// The type of text as h5py writes it: UTF-8 of any length.
+// Returns the type of text as h5py writes it: UTF-8 of any length.
 Handle text_type();
 
 }  // namespace fsdp::formats::hdf5

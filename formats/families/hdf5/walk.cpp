@@ -21,15 +21,15 @@ namespace {
 constexpr std::size_t kMaxDepth = 500;
 // The most names of one file: links, attributes.
 constexpr std::size_t kMaxNames = 10'000'000;
-// A name takes at least this many bytes of a file.  A file with more names has groups that several
-// links lead to, level by level: a web of 30 groups has a billion names.
+// A name takes at least this many bytes of a file.  With more names, several links lead to one
+// group, level by level: a web of 30 groups has a billion names.
 constexpr std::uint64_t kBytesPerName = 16;
 constexpr std::uint64_t kFreeNames = 1000;
-// Every read of a file in a store may wait for the network.
+// A factor for the wall time: every read of a file in a store may wait for the network.
 constexpr unsigned kMoreSecondsForStore = 5;
 constexpr std::uint64_t kMaxDescriptionBytes = 1U << 30U;
-// Cells of the grids of all datasets, counted once for each name of a dataset, that any file may
-// have; in addition it may have one for each byte of the file.
+// The number of chunks that any file may have, summed over the names of its datasets.  A file may
+// have one more for each of its bytes.
 constexpr std::uint64_t kFreeCells = 1U << 20U;
 
 #if H5_VERSION_GE(2, 0, 0)
@@ -408,7 +408,7 @@ class Walk {
         set_dtype(*value, out);
         continue;
       }
-      // Numbers that fit are signed.
+      // A number that fits std::int64_t is held as one.
       const auto* number = std::get_if<std::int64_t>(value);
       if (number == nullptr || *number < 0 || (name == kCrcAttribute && *number > UINT32_MAX))
         throw Error(ErrorCode::kH5Type, "attribute " + quote(name) + " is not a number that fits");
@@ -440,7 +440,7 @@ class Walk {
     out.dtype = *named;
   }
 
-  // Returns a plain attribute, with its path still to be set; records others as left out.
+  // Returns a plain attribute without its path, which the caller sets; records others as left out.
   std::optional<Attribute> plain(hid_t object, const std::string& name) {
     std::string why;
     try {

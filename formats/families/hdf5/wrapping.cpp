@@ -23,7 +23,7 @@ TorchGlobal meaning_of(const Value& callable) {
 // A call around a tensor, or the tensor's own: (callable, arguments).
 using Call = std::pair<Value, Value>;
 
-// `call` with the tensor inside it replaced by `dense`.
+// Returns `call` with the tensor inside it replaced by `dense`.
 Call wrapped(const Call& call, const ObjectData& dense) {
   const auto items = call.second.items();
   std::vector<Value> args(items.begin(), items.end());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parameters and tensors with attributes around tensors of another place.
+// Wraps references to tensors as a checkpoint's own tree wraps the tensors.
 #pragma once
 
 #include "formats/state/checkpoint/checkpoint.h"

@@ -18,11 +18,11 @@
 namespace fsdp::formats::hf {
 namespace {
 
-// Longer names are not those of a model, and an expression takes time that grows with them.
+// Longer names do not occur in models, and the time of an expression grows with the name.
 constexpr std::size_t kMaxIgnored = 500;
 
-// Returns the first part of the configuration that is of another model than the data are of; empty:
-// none.
+// Returns a text on the first part of `config` whose model_type differs from that in `data`; empty:
+// none differs.
 std::string other_inside(const Json& config, const Json& data) {
   const Json* inside = data.find("sub");
   if (inside == nullptr || inside->as_object() == nullptr) return {};
@@ -40,7 +40,7 @@ std::string other_inside(const Json& config, const Json& data) {
   return {};
 }
 
-// The name of what is quantized: of a module, or of a parameter that is no module's weight.
+// Returns the name of what is quantized: a module, or a parameter that is not a module's weight.
 std::string quantized_part(const std::string& name) {
   static constexpr std::string_view kEnds[] = {"_scale_inv", "_scale", "_blocks", "_scales"};
   std::string out = name;
@@ -52,7 +52,7 @@ std::string quantized_part(const std::string& name) {
   return out;
 }
 
-// What stands before the last dot: methods have parts of their own, "q_proj.qweight".
+// Returns the text before the last dot: methods have parts of their own, "q_proj.qweight".
 std::string module_of(const std::string& name) {
   return name.substr(0, std::min(name.rfind('.'), name.size()));
 }
@@ -157,7 +157,7 @@ std::string Architecture::tied_to(const std::string& name) const {
 ModelDifferences Architecture::compared(const Layout& layout, const NamedShapes& tensors) const {
   ModelDifferences out;
   const auto& expected = layout.tensors;
-  // A configuration may speak of quantization that the weights do not have any more.
+  // A configuration may still name a quantization that the weights no longer have.
   const bool quantized =
       quantized_ && std::any_of(tensors.begin(), tensors.end(), [&](const auto& tensor) {
         return !expected.contains(tensor.first);
@@ -168,11 +168,11 @@ ModelDifferences Architecture::compared(const Layout& layout, const NamedShapes&
     present.insert(name);
     if (quantized) modules.insert({quantized_part(name), module_of(name)});
   }
-  std::set<std::string> known;  // parts of what is expected
+  std::set<std::string> known;  // quantized parts of expected tensors
   if (quantized) {
     for (const auto& [name, tensor] : expected) known.insert(quantized_part(name));
   }
-  std::set<std::string> sources;  // of tied tensors that are there under their other name
+  std::set<std::string> sources;  // tensors that are present under a name tied to theirs
   for (const auto& [name, shape] : tensors) {
     auto found = expected.find(name);
     const std::string source = found == expected.end() ? tied_to(name) : std::string();
@@ -196,7 +196,7 @@ ModelDifferences Architecture::compared(const Layout& layout, const NamedShapes&
   const auto there = [&](const std::string& name) {
     return present.contains(name) || sources.contains(name);
   };
-  std::set<std::string> begun;  // companies of which a tensor is there
+  std::set<std::string> begun;  // companies with a tensor that is present
   for (const auto& [name, tensor] : expected) {
     if (!tensor.company.empty() && there(name)) begun.insert(tensor.company);
   }

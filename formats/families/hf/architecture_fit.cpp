@@ -10,10 +10,10 @@
 namespace fsdp::formats::hf {
 namespace {
 
-// More wrappers than anybody has put around a model.
+// No model has more wrappers around it.
 constexpr std::size_t kMostFronts = 8;
 
-// Returns the fronts that all names begin with, "", "module.", "module.model.", ...
+// Returns the fronts that all names share: "", "module.", "module.model.", ...
 std::vector<std::string> common_fronts(const NamedShapes& tensors) {
   std::vector<std::string> out = {""};
   while (out.size() < kMostFronts && !tensors.empty()) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which names of a checkpoint are those of a class, up to a front that all of them have.
+// Matches the names of a checkpoint to those of a class, up to a front that all names share.
 #pragma once
 
 #include <string>
@@ -10,18 +10,17 @@
 namespace fsdp::formats::hf {
 
 struct ArchitectureFit {
-  std::string strip;             // the front that names lose, "model."; may be empty
-  std::string add;               // the front that they get
+  std::string strip;             // the front that is removed from names, "model."; may be empty
+  std::string add;               // the front that is added
   bool early = false;            // .gamma and .beta of early models become .weight and .bias
-  ModelDifferences differences;  // with these names
+  ModelDifferences differences;  // after renaming
 
   bool same() const { return strip.empty() && add.empty() && !early; }
   std::string renamed(const std::string& name) const;
 };
 
-// Returns the fronts with which `tensors` differ least from the class: those that all names have
-// are tried without them, and names without any with the class's own; all of them also with the
-// words of early models.
+// Returns the fit with the fewest differences from the class.  Tries to remove each front that all
+// names share, and to add the class's own front; each also with the words of early models.
 ArchitectureFit fit_to(const Architecture& architecture, const NamedShapes& tensors);
 
 }  // namespace fsdp::formats::hf

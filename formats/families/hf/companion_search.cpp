@@ -42,7 +42,7 @@ std::vector<fs::path> folders_of(const fs::path& checkpoint) {
   return folders;
 }
 
-// Other programs have files of that name, too.
+// Returns whether a folder has a config.json of a model; other programs write a config.json too.
 bool names_a_model(const fs::path& folder) {
   const fs::path path = folder / kConfigFile;
   if (!exists_at(path)) return false;

@@ -8,13 +8,13 @@
 
 namespace fsdp::formats::hf {
 
-// Looks in the folder of the checkpoint (a file's own folder), the one around it, and the one
-// around that, the run's; in each also in its folders "huggingface", which verl writes, and
-// "tokenizer", which NeMo-RL does.  Of the first config.json that has a model_type, a class or
-// tie_word_embeddings the companions beside it are taken; if there is no tokenizer among them, also
-// the first tokenizer of these folders.  Companions are `found`; nothing is in them if there is no
-// such config.json. In a store only the folder itself is looked at. Throws: what open_companions
-// throws for the folder that it takes.
+// Looks in the folder of the checkpoint (a file's own folder), in its parent, and in the parent of
+// that, the run's; in each also in the subfolders "huggingface" (written by verl) and "tokenizer"
+// (written by NeMo-RL).  Takes the first config.json that has model_type, architectures or
+// tie_word_embeddings, with the companions beside it.  If these have no tokenizer, also takes the
+// first tokenizer in the other folders.  Sets `found`; returns empty companions if there is no such
+// config.json.  In a store looks only in the folder itself.
+// Throws: what open_companions throws, except kJson.
 Companions find_companions(const std::filesystem::path& checkpoint);
 
 }  // namespace fsdp::formats::hf

@@ -27,8 +27,8 @@ std::shared_ptr<const File> within(std::shared_ptr<const File> file, std::uint64
   return file;
 }
 
-// Returns whether a member of `folder` lies in the blobs of the same model of the hub's cache, as
-// snapshots/<revision>/config.json -> ../../blobs/<digest>.
+// Returns whether a member of `folder` is a link into the blobs of the same model in the hub's
+// cache: snapshots/<revision>/config.json -> ../../blobs/<digest>.
 bool is_blob(const fs::path& folder, const std::string& name) {
   std::error_code failed;
   const fs::path place = fs::canonical(folder, failed).parent_path();
@@ -46,8 +46,7 @@ std::vector<Companion> open_files(const fs::path& path, bool (*wanted)(std::stri
   std::sort(out.begin(), out.end(),
             [](const Companion& a, const Companion& b) { return a.name < b.name; });
   for (Companion& companion : out) {
-    // What a link leads to outside of the folder is not the model's, and would be published with
-    // it.
+    // A link out of the folder is refused: its target is not the model's, and would be published.
     const bool blob = !folder->read_by_requests() && is_blob(path, companion.name);
     companion.file =
         within(blob ? file_at(path / companion.name) : folder->open_member(companion.name),

@@ -21,48 +21,46 @@ inline constexpr const char* kConfigFile = "config.json";
 
 struct Companion {
   std::string name;
-  std::string folder;                // that it lies in, as it was named
-  std::shared_ptr<const File> file;  // where it is copied from
-  std::optional<std::string> text;   // what is written instead
+  std::string folder;                // the folder that it lies in, as the caller named it
+  std::shared_ptr<const File> file;  // the source of the copy
+  std::optional<std::string> text;   // written instead of the bytes of `file`
 };
 
 struct Companions {
   std::optional<Json> config;  // of config.json
   std::string config_name;     // its path, for messages
-  bool found = false;          // nobody named them (companion_search.h)
+  bool found = false;          // by find_companions; false: named by the user
   std::vector<Companion> files;
 };
 
-// Returns whether a model's folder holds a file of that name beside its weights.  Code is not
-// among them.
+// Returns whether a model's folder may hold a file of this name beside its weights.  Code is not a
+// companion.
 bool is_model_companion(std::string_view name);
 
 // Returns whether it is one of the files of a tokenizer and its templates.
 bool is_tokenizer_file(std::string_view name);
 
-// Opens the companions of a folder; of a file, it is taken for config.json alone.
-// A link in a folder stays in it, except into the blobs of the hub's cache.
-// Throws: kNotFound, kJson, kLimitSize for a file that is larger than any such file, kPathEscape,
-// kIo.
+// Opens the companions in a folder.  A `path` that is a file is taken as config.json, the only
+// companion.  A link must not lead out of the folder, except into the blobs of the hub's cache.
+// Throws: kNotFound, kJson, kLimitSize (a file larger than any companion), kPathEscape, kIo.
 Companions open_companions(const std::filesystem::path& path);
 
 // Opens the files of a tokenizer that a folder has.  Throws: like open_companions.
 std::vector<Companion> open_tokenizer(const std::filesystem::path& folder);
 
-// Returns a configuration with another vocabulary: `rows` as its vocab_size, and as each other one
-// inside it (text_config, decoder) that is `old_rows`.
+// Returns `config` with `rows` as its vocab_size.  A vocab_size inside a member (text_config,
+// decoder) becomes `rows` too if it is `old_rows`, or if the level above has none.
 Json with_vocabulary(const Json& config, std::int64_t old_rows, std::int64_t rows);
 
-// Lets config.json name this dtype, in the member that it has for it.  Returns the old name if it
-// was another one.
+// Sets the dtype in config.json, in each member that names one (dtype, torch_dtype).  Returns the
+// old name if it was another one.
 std::optional<std::string> set_config_dtype(Companions& companions, DType dtype);
 
-// Takes quantization_config out of config.json if its method is fp8 or mxfp4: weights that are not
-// quantized any more would be refused, or read as if they were.  Returns the method if there was
-// one.
+// Removes quantization_config from config.json if its method is fp8 or mxfp4: readers would refuse
+// weights that are no longer quantized, or misread them.  Returns the method if it was removed.
 std::optional<std::string> drop_quantization(Companions& companions);
 
-// Lets config.json say that the input embedding and the head are two tensors.  Returns whether it
+// Makes config.json say that the input embedding and the head are two tensors.  Returns whether it
 // said that they are one.
 bool untie(Companions& companions);
 

@@ -14,10 +14,10 @@ namespace {
 // No model has as many layers or experts; a larger number is part of a name.
 constexpr std::size_t kMaxNumbers = 65536;
 
-// What is listed at most: a hostile count of layers or experts would ask for millions.
+// The most names that are listed: a hostile count of layers or experts would ask for millions.
 constexpr std::size_t kMaxMissing = 1000;
 
-// A name around its first number that stands between dots: model.layers.|3|.mlp.up_proj.weight.
+// A name split at its first number between dots: model.layers.|3|.mlp.up_proj.weight.
 struct Numbered {
   std::string front;
   std::size_t number;
@@ -37,10 +37,10 @@ std::optional<Numbered> numbered(const std::string& name) {
   return std::nullopt;
 }
 
-// More kinds of layers than any model has; then names are not compared between them.
+// The most kinds of layers that any model has; with more, layers are not compared with each other.
 constexpr std::size_t kMaxKinds = 16;
 
-using Layers = std::map<std::size_t, std::set<std::string>>;  // the rest of the names, by number
+using Layers = std::map<std::size_t, std::set<std::string>>;  // the rests of names, by layer number
 
 std::optional<std::size_t> config_number(const Json* config,
                                          std::initializer_list<const char*> names) {
@@ -94,7 +94,7 @@ class Search {
     const std::size_t count = std::max(expected.value_or(0), layers.rbegin()->first + 1);
     if (count > kMaxNumbers) return;
     const std::set<std::string>& like = layers.begin()->second;
-    // Layers are of few kinds.
+    // The distinct sets of names: layers are of few kinds.
     std::set<std::set<std::string>> kinds;
     for (const auto& [number, backs] : layers) {
       if (kinds.size() > kMaxKinds) break;
@@ -116,7 +116,8 @@ class Search {
     }
   }
 
-  // A Linear, say, and a norm, with activations that have no names between them.
+  // Returns whether each layer is one module, such as a Linear or a norm.  Activations between them
+  // have no names.
   static bool are_single_modules(const Layers& layers) {
     return std::all_of(layers.begin(), layers.end(), [](const auto& layer) {
       return std::all_of(layer.second.begin(), layer.second.end(), [](const std::string& back) {
@@ -125,7 +126,7 @@ class Search {
     });
   }
 
-  // The largest kind that has all these names, and more; nullptr if there is none.
+  // Returns the largest kind that has all these names and more; nullptr: there is none.
   static const std::set<std::string>* fuller_kind(const std::set<std::set<std::string>>& kinds,
                                                   const std::set<std::string>& backs) {
     const std::set<std::string>* fuller = nullptr;

@@ -7,13 +7,14 @@
 namespace fsdp::formats::hf {
 namespace {
 
-// Defaults refer to others, and those to others.
+// Bounds the chain of defaults that refer to other defaults.
 constexpr int kMaxDepth = 8;
 // "layer_types.#" is the number of elements of the list "layer_types".
 constexpr std::string_view kLengthOf = ".#";
-// A larger size is not that of a model.
+// No size of a model is larger.
 constexpr long double kMaxNumber = 1e15L;
-// Far below the distance of a quotient of fields from the next whole number.
+// Tolerance of rounding down: far below the distance of a quotient of fields from the next whole
+// number.
 constexpr long double kNearlyWhole = 1e-9L;
 
 std::optional<long double> number_of(const Json& value) {

@@ -12,20 +12,20 @@
 namespace fsdp::formats::hf {
 
 // Fields are named by dotted path, elements of lists by their position: "text_config.hidden_size",
-// "depths.0"; "depths.#" is how many they are.  A field that config.json does not have, or has as
-// null, is what transformers takes then.  Lifetime: both outlive it.
+// "depths.0"; "depths.#" is the length of the list.  A field that config.json lacks, or has as
+// null, has the value that transformers would use.  Lifetime: both arguments outlive the object.
 class ConfigValues {
  public:
-  // `about`: "defaults", by path: a value, {"=": expression}, or {"?": 1} where it is not known;
-  // "alias": other names of a field, to its own.
+  // `about` has "defaults" by path: a value, {"=": expression}, or {"?": 1} if it is not known; and
+  // "alias": the other names of a field, to its own.
   ConfigValues(const Json& config, const Json& about) : config_(config), about_(about) {}
 
-  // Returns the field; nothing if it is not known.  One that is known to be unset is null.
+  // Returns the field; nothing if it is not known, null if it is known to be unset.
   std::optional<Json> field(std::string_view path) const { return field(path, 0); }
 
-  // Returns the value of sums of products of fields and numbers, rounded down: "2*num_heads*d_kv",
-  // "hidden_size/4+1"; "//" rounds down what stands before it.  Of "a|b" it is a if the field in a
-  // is set, else b.  Nothing if a field is not known, or the result is not a size.
+  // Returns the value of a sum of products of fields and numbers, rounded down: "2*num_heads*d_kv",
+  // "hidden_size/4+1"; "//" rounds its quotient down.  "a|b" is a if the first field in a is set,
+  // else b.  Returns nothing if a field is not known, or the result is not a size.
   std::optional<std::int64_t> number(std::string_view expression) const {
     return number(expression, 0);
   }

@@ -46,7 +46,7 @@ void ExpectedTensors::add(const std::string& pattern, const Json::Array& tail) {
     const auto count =
         words[0].as_string() == nullptr ? std::nullopt : values_.number(*words[0].as_string());
     if (!count) {
-      // Whatever is there may be there.
+      // The numbers are not known: any of these tensors may be present.
       open_.add(pattern, group);
       return;
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tensors of a class for one configuration, made of the patterns of architecture data.
+// Expands the patterns of architecture data into the tensors of a class for one configuration.
 #pragma once
 
 #include <cstdint>
@@ -17,19 +17,19 @@ namespace fsdp::formats::hf {
 struct ExpectedTensor {
   // Sizes that are not known are -1.  Nothing: the rank is not known either.
   std::optional<std::vector<std::int64_t>> shape;
-  bool required = true;  // else it may be missing: the configuration does not tell
-  // Tensors of one company are there together, or none of them is; empty: it has none.
+  bool required = true;  // false: may be missing, the configuration does not tell
+  // Tensors of one company are all present or all absent; empty: no company.
   std::string company;
 };
 
-// The tensors of one layout, by the entries of the data.  Lifetime: the arguments outlive it.
+// Collects the tensors of one layout.  Lifetime: the arguments outlive the object.
 class ExpectedTensors {
  public:
   ExpectedTensors(const ConfigValues& values, std::map<std::string, ExpectedTensor>& out)
       : values_(values), out_(out) {}
 
-  // Adds those of a pattern.  `tail`: [conditions or null, ranges or null, sizes or null, may be
-  // missing, group].  Patterns of one group have tensors of the same numbers together.
+  // Adds the tensors of a pattern.  `tail`: [conditions or null, ranges or null, sizes or null, may
+  // be missing, group].  Tensors of one group that have the same numbers form a company.
   // Throws: kLimitNodes if the configuration asks for more tensors than any model has.
   void add(const std::string& pattern, const Json::Array& tail);
 

@@ -15,11 +15,11 @@
 namespace fsdp::formats::hf {
 namespace {
 
-// A module and its twin with one tensor each are no models.
+// Two modules of one tensor each are not models.
 constexpr std::size_t kFewestTensors = 2;
 
 using Shapes =
-    std::map<std::string_view, std::vector<std::int64_t>>;  // by the names behind a front
+    std::map<std::string_view, std::vector<std::int64_t>>;  // by the name that follows a front
 
 constexpr std::array<std::string_view, 5> kAverages = {"ema", "swa", "shadow", "average",
                                                        "averaged"};
@@ -56,8 +56,8 @@ std::size_t common_front(const std::vector<std::string_view>& names) {
   }
 }
 
-// Returns whether `front` is another one and a word more: "net_ema" of "net", but not "block_2" of
-// "block".
+// Returns whether `front` is `other` with a word appended: "net_ema" for "net", but not "block_2"
+// for "block".
 bool is_longer_by_a_word(std::string_view front, std::string_view other) {
   if (front.size() < other.size() + 2 || !front.starts_with(other) || front[other.size()] != '_')
     return false;

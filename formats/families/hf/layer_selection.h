@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which layers of a stack have something, as a configuration says.
+// Selects layers of a stack by the fields of a configuration.
 #pragma once
 
 #include <cstddef>
@@ -14,15 +14,15 @@
 
 namespace fsdp::formats::hf {
 
-// Of layers 0 to count - 1.  Lifetime: the values outlive it.
+// Selects from layers 0 to count - 1.  Lifetime: the values outlive the object.
 class LayerSelection {
  public:
   using Numbers = std::set<std::int64_t>;
 
   LayerSelection(const ConfigValues& values, std::int64_t count) : values_(values), count_(count) {}
 
-  // Returns the layers for which all of the predicates [word, path, ...] hold, from `first` on.
-  // Nothing if the configuration does not tell.
+  // Returns the layers for which all predicates [word, path, ...] from position `first` on hold;
+  // nothing if the configuration does not tell.
   std::optional<Numbers> all_of(const Json::Array& predicates, std::size_t first = 0) const;
 
  private:

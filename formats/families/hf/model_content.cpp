@@ -24,14 +24,14 @@
 namespace fsdp::formats::hf {
 namespace {
 
-// Small files allow little memory.
+// The buffer for comparing two tensors; small, because small files allow little memory.
 constexpr std::uint64_t kCompareBytes = 4U << 20U;
 
 bool begins_with(const KeyPath& path, const KeyPath& front) {
   return path.size() >= front.size() && std::equal(front.begin(), front.end(), path.begin());
 }
 
-// The members of a part that are parts of their own, by their last step.
+// Returns the last steps of the members of `part` that are parts themselves.
 std::set<std::string> parts_inside(const std::vector<StatePart>& parts, const StatePart& part) {
   std::set<std::string> names;
   for (const StatePart& other : parts) {

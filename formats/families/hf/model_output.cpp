@@ -60,7 +60,8 @@ class ModelOutput : public Output {
   }
 
  private:
-  // One file needs no index, and has the name that every version looks for first.
+  // Returns whether one file holds all weights.  It needs no index, and has the name that every
+  // version looks for first.
   bool single() const { return writer_.files().size() == 1; }
 
   static void copy_companion(const Companion& companion, AtomicFolder& output) {

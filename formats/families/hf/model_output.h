@@ -13,11 +13,12 @@
 
 namespace fsdp::formats::hf {
 
-// model.safetensors, or files of at most `max_shard_bytes` with model.safetensors.index.json if one
-// would be larger; then the companions.  A head is written though it is tied to the embedding: a
-// model that does not tie them would otherwise miss it.
-// `weights`: the name of that one file.  `content` has tensors alone.  Lifetime: the source
-// outlives the output. Throws: what safetensors::Writer throws.
+// Plans model.safetensors, or files of at most `max_shard_bytes` with model.safetensors.index.json
+// if one file would be larger; then the companions.  A head is written even if it is tied to the
+// embedding, because a model that does not tie them needs it.  `weights`: the name of a single
+// file.  `content` must have tensors only.
+// Lifetime: the source outlives the output.
+// Throws: what safetensors::Writer throws.
 std::unique_ptr<Output> plan_model_output(const Checkpoint& source, const Value& content,
                                           const std::filesystem::path& destination,
                                           const OutputOptions& options,

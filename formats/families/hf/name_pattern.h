@@ -10,13 +10,14 @@
 
 namespace fsdp::formats::hf {
 
-// Puts "{}" in the place of numbers between dots, which are returned.
+// Returns the name with "{}" in the place of each number between dots, and these numbers.
 std::pair<std::string, std::vector<std::int64_t>> pattern_of(const std::string& name);
 
-// Puts the numbers in the place of "{}".
+// Returns `pattern` with the numbers in the places of "{}".
 std::string filled(const std::string& pattern, const std::vector<std::int64_t>& numbers);
 
-// Returns what `names` has for a name, or for its pattern; empty: nothing.
+// Returns the entry of `names` for a name, or for its pattern, with its numbers; empty: there is
+// none.
 std::string translated(const std::map<std::string, std::string>& names, const std::string& name);
 
 }  // namespace fsdp::formats::hf

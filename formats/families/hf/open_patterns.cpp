@@ -8,7 +8,8 @@
 namespace fsdp::formats::hf {
 namespace {
 
-// Returns the numbers in the places of "{}", of a name that has the pattern but for its numbers.
+// Returns the numbers that `name` has in the places of "{}".  Requires: `name` equals `pattern`
+// except for numbers.
 std::vector<std::int64_t> free_numbers(const std::string& pattern, const std::string& name) {
   const auto numbers = pattern_of(name).second;
   std::vector<std::int64_t> out;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names of tensors of which a configuration does not tell the numbers.
+// Patterns of tensor names whose numbers a configuration does not tell.
 #pragma once
 
 #include <cstdint>
@@ -10,17 +10,17 @@
 
 namespace fsdp::formats::hf {
 
-// Patterns "layers.{}.bias".  Those of one group are there together: where one has its tensor of
-// layer 3, the others have theirs.
+// Patterns such as "layers.{}.bias".  Tensors of one group are present together: if one pattern has
+// its tensor of layer 3, the others have theirs.
 class OpenPatterns {
  public:
-  // `group`: 0 for a pattern that is in none.
+  // `group`: 0 for a pattern without a group.
   void add(const std::string& pattern, std::int64_t group);
 
-  // Whether a name is of one of the patterns.
+  // Returns whether a name matches one of the patterns.
   bool match(const std::string& name) const;
 
-  // Returns the names that have to be there beside those in `present`, and are not.
+  // Returns the names that must be present beside those in `present`, and are not.
   std::vector<std::string> missing(const std::set<std::string>& present) const;
 
  private:
@@ -30,7 +30,7 @@ class OpenPatterns {
   };
   const Pattern* find(const std::string& name) const;
 
-  // By the text with all numbers as "{}": a pattern may have numbers of its own.
+  // By the text with all numbers as "{}": a pattern may have fixed numbers too.
   std::map<std::string, std::vector<Pattern>> patterns_;
 };
 

@@ -21,8 +21,8 @@ namespace {
 
 constexpr std::size_t kMaxSides = 2;
 constexpr std::uint64_t kMinBlockBytes = 16;  // the widest element
-// A small read waits some ms behind the large reads of several threads; meanwhile each of them may
-// come to its next piece.
+// The number of pieces that get hints ahead.  A small read waits some ms behind the large reads of
+// several threads; meanwhile each thread may come to its next piece.
 constexpr std::size_t kPiecesExpected = 16;
 
 // A piece that is being read, on every side.
@@ -168,7 +168,7 @@ class Schedule {
   std::vector<std::size_t> order_;  // of the pieces
   std::size_t next_ = 0;            // in order_: the first that was not opened
   std::size_t expected_ = 0;        // in order_: the first without a hint so far
-  // Hints are kept in memory, so each piece that is read makes room for another one.
+  // Hints are kept in memory, so each piece that is read makes room for another hint.
   bool memory_ahead_ = false;
   std::deque<std::shared_ptr<OpenPiece>> open_;  // those that have tasks left
 };
@@ -247,7 +247,7 @@ class Worker {
   std::uint64_t bytes_;
   BufferPool* pool_;
   std::unique_ptr<std::byte[]> memory_;
-  BufferPool::Buffer given_;  // the target of the present read
+  BufferPool::Buffer given_;  // the target of the current read
   RunWindow window_;
   std::array<std::span<const std::byte>, kMaxSides> read_;
   std::optional<std::uint32_t> crc_;
@@ -274,7 +274,7 @@ BlockResult read_blocks(std::span<const std::span<const TargetPiece>> sides,
              (buffers + (pooled ? 1 : 0)));
   const auto threads =
       static_cast<unsigned>(std::clamp<std::uint64_t>(options.threads, 1, most_threads));
-  // One for each thread to read into, and those that are kept.
+  // One buffer for each thread to read into, and those that are kept.
   const std::uint64_t pool_buffers = pooled ? threads + options.kept_blocks : 0;
   const std::uint64_t slab_bytes = std::max(
       used.block_bytes, std::min(options.max_buffer_bytes / (buffers * threads + pool_buffers),

@@ -25,8 +25,8 @@ struct ReadBlock {
   std::size_t piece;
   std::uint64_t first;
   std::uint64_t count;
-  // Bytes of each side; valid during the call, and those of the first side while its owner is held,
-  // if it has one.
+  // Bytes of each side, valid during the call.  Those of the first side stay valid while `owner`,
+  // if there is one, is held.
   std::array<std::span<const std::byte>, 2> bytes;
   std::shared_ptr<const void> owner;
   std::optional<std::uint32_t> crc;  // of the first side's bytes, if reading computed it
@@ -42,11 +42,12 @@ struct BlockTarget {
 struct BlockOptions {
   unsigned threads = 1;
   std::uint64_t max_buffer_bytes = 64U << 20U;  // of all threads together
-  // Read pieces of up to this many files in turns, one block of each; 1: piece after piece.  Where
-  // reads are hinted and kept in memory it is 1, because memory for the hints is given in order.
+  // Read pieces of up to this many files in turns, one block of each; 1: piece after piece.  If
+  // reads are hinted and kept in memory, 1 is used, because memory for the hints is given in order.
   std::size_t files_at_once = 1;
   // Blocks hold as many elements as fit into this many bytes in the widest dtype of the piece on
-  // any side; block k of a piece starts at k times that, regardless of threads and memory.
+  // any side.  Block k of a piece begins at k times as many elements, regardless of threads and
+  // memory.
   std::uint64_t block_bytes = 1U << 20U;
   // If chunks interleave, several blocks are read at once, of at most this many bytes.
   std::uint64_t max_slab_bytes = 16U << 20U;
@@ -54,11 +55,11 @@ struct BlockOptions {
   // are still held elsewhere.
   unsigned kept_blocks = 0;
   bool verify = true;  // compare checksums
-  // Return storages of which only parts were read; else read them separately.
+  // Return the storages that were read only in part; false: read them separately.
   bool partial = false;
-  // Called once for each piece of the only side, by one thread at a time, when the piece's turn
-  // comes: the piece is read to that target, and `bytes` of its blocks lie there.  Empty: read to
-  // buffers.
+  // Returns the memory that a piece of the only side is read into; `bytes` of its blocks lie there.
+  // Called once for each piece, by one thread at a time, when the piece's turn comes.  Empty:
+  // pieces are read to buffers.
   std::function<BlockTarget(std::size_t piece)> target;
   std::function<bool()> cancelled;
   // The part of each piece to read; null: all of it.  Blocks begin where the part does, and pieces
@@ -67,7 +68,8 @@ struct BlockOptions {
   // The checksums of the first side's storages, which the caller finishes; null: they are compared
   // here, and `verify`, `partial` and `team` say how.
   StorageChecks* checks = nullptr;
-  // Who reads the other parts: checksums of storages are joined, and `unchecked_bytes` summed.
+  // The team that reads the other parts: checksums of storages are joined, and `unchecked_bytes`
+  // summed.
   Team* team = nullptr;
 };
 
@@ -76,12 +78,13 @@ struct BlockResult {
   std::vector<PartialRead> partial;   // if requested
 };
 
-// Calls `use` once for each block of every piece; on one thread in ascending order of the blocks of
-// each piece and, with one file at once, of the pieces; otherwise from several threads at once.
-// `sides` are one or two lists of pieces, element by element of equal sizes.  `piece_done` is
-// called, by one thread at a time, once for each piece in their order of completion: its blocks
-// were used, and the checksums of storages read whole match.  Every other storage is checked or
-// returned at the end.  There are fewer threads if the memory is too small for their buffers.
+// Calls `use` once for each block of every piece.  On one thread, the blocks of each piece come in
+// ascending order and, with one file at once, so do the pieces; otherwise several threads call
+// `use` at once.  `sides` are one or two lists of pieces, element by element of equal sizes.
+// `piece_done` is called once for each piece in their order of completion, by one thread at a time:
+// its blocks were used, and the checksums of storages that were read whole match.  Every other
+// storage is checked or returned at the end.  There are fewer threads if the memory is too small
+// for their buffers.
 // Throws: kZipCrc, kHole, kInterrupted, what reading, `use` and `piece_done` throw.
 BlockResult read_blocks(std::span<const std::span<const TargetPiece>> sides,
                         const BlockOptions& options,

@@ -32,18 +32,19 @@ struct ElementRange {
   std::uint64_t count = 0;
 };
 
-// The whole of a tensor of that shape.
+// Returns the box of a whole tensor of that shape.
 Box whole_box(std::span<const std::int64_t> shape);
 
-// Elements inside.  Requires: sizes are not negative and their product was checked (checked_numel).
+// Returns the number of elements inside.
+// Requires: sizes are not negative and their product was checked (checked_numel).
 std::uint64_t volume(BoxView box);
 
 // Returns the common part of `a` and `b`, in their coordinates; nullopt if they do not intersect.
 // Boxes of rank 0 always do.  Requires: the same rank.
 std::optional<Box> intersect(BoxView a, BoxView b);
 
-// Returns the elements of `box`, counted in it, from the first to the last one that lies in `part`;
-// nothing if they do not intersect.  Requires: the same rank.
+// Returns the range of elements of `box`, counted in it, from the first to the last one that lies
+// in `part`; nothing if they do not intersect.  Requires: the same rank.
 std::optional<ElementRange> reach_in(BoxView box, BoxView part);
 
 // "[0:4, 8:16]"; "[]" for rank 0.

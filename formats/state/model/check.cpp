@@ -11,7 +11,8 @@
 namespace fsdp::formats {
 namespace {
 
-// Bytes of elements that all tensors of a checkpoint may have beyond those in its files.
+// The bytes that the tensors of any checkpoint may expand to, beyond a multiple of its files'
+// bytes.
 constexpr std::uint64_t kFreeExpansion = 128U << 20U;
 constexpr std::uint64_t kMaxExpansion = 64;
 // More overlaps of one tensor than this add no information.
@@ -55,7 +56,7 @@ void check_coverage(const TensorEntry& tensor, Findings& findings) {
   }
   const std::uint64_t numel = tensor.numel();
   if (numel == 0) return;
-  // One chunk that is as large as the tensor, as most are.
+  // The usual case: one chunk as large as the tensor.
   if (sound && chunks.size() == 1 && covered == numel) return;
   const Tiling tiling = look_at_tiling(tensor.shape, tensor.chunks, chunks, kMaxOverlaps);
   for (const auto& [a, b] : tiling.overlaps) {
@@ -95,7 +96,7 @@ std::string count_text(std::uint64_t count, const char* noun) {
   return cat(count, " ", noun, count == 1 ? "" : "s");
 }
 
-// Tensors of which every chunk can be read, and all.
+// The number of tensors whose chunks can all be read, and of all tensors.
 struct WholeTensors {
   std::size_t whole = 0;
   std::size_t all = 0;

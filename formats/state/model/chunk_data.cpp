@@ -12,17 +12,17 @@
 namespace fsdp::formats {
 namespace {
 
-// Of each of two chunks that are compared, at a time.
+// The bytes of each of two compared chunks that are read at a time.
 constexpr std::uint64_t kComparedBytes = 4U << 20U;
 
 // A span that is read whole although only part of it is needed must hold at least one needed byte
-// in this many ...
+// in this many, unless the span is small.
 constexpr std::uint64_t kMaxReadAmplification = 8;
-// ... unless it is so small that one read is cheaper than several.
+// Up to this size one read of a span is cheaper than several.
 constexpr std::uint64_t kSmallSpanBytes = 65536;
 
-// What is read and moved at a time stays in a core's second cache, unless that is too few rows for
-// long writes.
+// The bytes that are read and moved at a time.  They stay in a core's second-level cache, unless
+// that is too few rows for long writes.
 constexpr std::uint64_t kCachedBytes = 512U << 10U;
 constexpr std::uint64_t kLeastRows = 32;
 
@@ -66,9 +66,9 @@ template <std::size_t kItem>
 constexpr std::size_t kTurnedTile = std::max<std::size_t>(16,
                                                           std::min<std::size_t>(64, 128 / kItem));
 
-// Elements that lie side by side along dimension `row` in the source, and along the other one in
-// the target.  They go through a buffer, so that each row of a tile is read and written at once:
-// rows whose distance is a power of two share few places in the caches, which would lose them
+// Moves elements that lie side by side along dimension `row` in the source, and along the other one
+// in the target.  They go through a buffer, so that each row of a tile is read and written at once:
+// rows whose distance is a power of two share few places in the caches, and would be evicted
 // between one element and the next.
 template <std::size_t kItem>
 void turn_plane(const Plane& plane, std::size_t row, const std::byte* from, std::byte* to) {
@@ -316,7 +316,7 @@ using PartTest =
 bool all_parts(std::span<const std::int64_t> size, std::uint64_t most, const PartTest& test) {
   std::vector<std::int64_t> begin(size.size(), 0);
   std::vector<std::int64_t> part(size.size(), 1);
-  // Dimensions behind `split` are whole, those before it one at a time.
+  // Dimensions after `split` are whole; those before it are taken one index at a time.
   std::size_t split = size.size();
   std::uint64_t inner = 1;
   for (; split > 0 && inner * static_cast<std::uint64_t>(size[split - 1]) <= most; --split) {

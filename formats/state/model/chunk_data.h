@@ -39,11 +39,11 @@ struct ChunkData {
   bool transformed() const { return swap_bytes || conjugate || negate; }
 };
 
-// Applies the changes that `data` asks for to `count` elements in place: byte swap, conjugation,
+// Applies the changes that `data` asks for to `elements` in place: byte swap, conjugation,
 // negation.
 void transform_elements(const ChunkData& data, std::span<std::byte> elements);
 
-// Returns whether two chunks of one size hold the same bytes: by their CRCs where these are of the
+// Returns whether two chunks of one size hold the same bytes: by their CRCs if each CRC is of the
 // chunk alone, else by reading both.  Throws: kChanged, kIo.
 bool same_elements(const ChunkData& a, const ChunkData& b, std::span<const std::int64_t> size);
 

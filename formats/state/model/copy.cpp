@@ -28,8 +28,8 @@ constexpr std::uint64_t kLeastBlockBytes = 64U << 10U;
 // Pieces whose chunks interleave are assembled in slabs of at most this size, with scratch of the
 // same size.
 constexpr std::uint64_t kMaxSlabBytes = 16U << 20U;
-// Blocks of one file that wait for the thread that writes it, and the block being written; and what
-// each further file that is written at the same time has.
+// The blocks of one file that wait for the thread that writes the file, and the block being
+// written; and the blocks of each further file that is written at the same time.
 constexpr unsigned kKeptBlocks = WriteTurns::kMostWaiting + 1;
 constexpr unsigned kKeptBlocksOfOthers = 2;
 // One thread writes a file, and one or two read what it writes.
@@ -43,7 +43,7 @@ std::uint64_t bytes_of(const TargetPiece& piece, std::uint64_t elements) {
   return elements * item_bytes(piece.written_dtype());
 }
 
-// The CRC of the bytes from `begin` on, if the ledger has exactly these.
+// Returns the CRC of the bytes from `begin` on, if the ledger has exactly these.
 std::optional<std::uint32_t> crc_of(const CrcLedger& ledger, std::uint64_t begin,
                                     std::uint64_t bytes) {
   const auto runs = ledger.runs();
@@ -51,7 +51,7 @@ std::optional<std::uint32_t> crc_of(const CrcLedger& ledger, std::uint64_t begin
   return runs[0].crc;
 }
 
-// Tells the file a checksum of its bytes that it was not told when they were written.
+// Gives the file the checksum of bytes that were written without one.
 void tell_file(std::span<const TargetPiece> pieces, const WrittenRange& range) {
   const TargetPiece& piece = pieces[range.piece];
   piece.file->add_crc(piece.offset + bytes_of(piece, range.range.first),
@@ -68,9 +68,8 @@ std::vector<PieceRange> share_of(const Division& division, std::span<const Piece
   return share;
 }
 
-// Tells the others the CRC of each part of this member's share, of which `own` are the ranges that
-// were written, in order.  Returns the parts of all members, and tells their CRCs to the leader's
-// files.
+// Exchanges the CRCs of the parts of all members.  `own`: the ranges that this member wrote of its
+// share, in order.  Returns the parts of all members, and gives their CRCs to the leader's files.
 std::vector<WrittenRange> join_crcs(std::span<const TargetPiece> pieces, const Division& division,
                                     std::span<const PieceRange> work,
                                     std::span<const WrittenRange> own, Team& team) {
@@ -94,7 +93,7 @@ std::vector<WrittenRange> join_crcs(std::span<const TargetPiece> pieces, const D
   return joined;
 }
 
-// Returns the CRC of each piece, from those of ranges that tile it.
+// Returns the CRC of each piece, from the CRCs of ranges that tile it.
 std::vector<std::uint32_t> piece_crcs(std::span<const TargetPiece> pieces,
                                       std::vector<WrittenRange> ranges) {
   std::sort(ranges.begin(), ranges.end(), [](const WrittenRange& a, const WrittenRange& b) {
@@ -116,8 +115,8 @@ std::vector<std::uint32_t> piece_crcs(std::span<const TargetPiece> pieces,
   return crcs;
 }
 
-// What an earlier run has written of the pieces.  Throws kMismatch if its journals cannot be
-// understood.
+// Returns what an earlier run has written of the pieces.
+// Throws: kMismatch if its journals cannot be understood.
 KeptWork kept_of(std::span<const TargetPiece> pieces, const RunJournal& journal) {
   try {
     return kept_work(pieces, journal.found());
@@ -126,7 +125,7 @@ KeptWork kept_of(std::span<const TargetPiece> pieces, const RunJournal& journal)
   }
 }
 
-// What the journal has to know about an extent that was written.
+// Returns the entry of the journal for an extent that was written.
 JournalEntry entry_of(std::span<const TargetPiece> pieces, std::span<const WrittenRange> written,
                       const StorageChecks& checks) {
   JournalEntry entry;
@@ -140,7 +139,7 @@ JournalEntry entry_of(std::span<const TargetPiece> pieces, std::span<const Writt
   return entry;
 }
 
-// The leader has the files open, and tells the others.
+// Returns the bytes of a stripe.  The leader, which has the files open, tells the others.
 std::uint64_t stripe_bytes(std::span<const TargetPiece> pieces, Team& team) {
   std::uint64_t mine = 0;
   if (team.leads() && !pieces.empty()) mine = pieces[0].file->stripe_bytes();
@@ -153,8 +152,8 @@ std::size_t files_of(std::span<const TargetPiece> pieces) {
   return files.size();
 }
 
-// What goes to a store is written file after file: its parts wait on this machine until they are
-// whole.
+// Returns how many files to write at once.  Files of a store are written one after the other: their
+// parts wait on this machine until they are whole.
 std::size_t files_at_once(std::span<const TargetPiece> pieces, unsigned threads) {
   if (pieces.empty() || pieces[0].file->sent_by_parts()) return 1;
   const std::size_t most = std::min(files_of(pieces), kMostFilesAtOnce);
@@ -179,7 +178,8 @@ class Copying {
     blocks.threads = options_.threads;
     blocks.max_buffer_bytes = options_.max_buffer_bytes - window_bytes_;
     blocks.files_at_once = files_at_once_;
-    // Little memory does not mean fewer threads, as long as blocks stay worth a call.
+    // With little memory blocks become smaller rather than threads fewer, as long as blocks stay
+    // worth a call.
     const std::uint64_t share =
         blocks.max_buffer_bytes / (std::uint64_t{4} * std::max(1U, options_.threads));
     blocks.block_bytes = std::clamp(share, kLeastBlockBytes, kRunBlockBytes);
@@ -266,7 +266,8 @@ CopyResult copy_pieces(std::span<const TargetPiece> pieces, const CopyOptions& o
                       : divide_copy(pieces, work, team->size(), stripe_bytes(pieces, *team));
   const std::vector<PieceRange> share = share_of(division, work, team ? team->rank() : 0);
   StorageChecks checks(true);
-  // One member of a team has the reads of the earlier run, and all join theirs in the end.
+  // Only one member of a team restores the reads of the earlier run; all members join theirs in the
+  // end.
   if (team == nullptr || team->leads()) checks.restore(kept.reads, kept.unchecked_bytes);
   std::vector<WrittenRange> own;
   // Pieces without bytes are in no extent.

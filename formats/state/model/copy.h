@@ -38,9 +38,9 @@ struct TargetPiece {
   // Returns the chunks that cover the box.  Called once, by one thread at a time, when the piece's
   // turn comes.
   std::function<std::vector<SourceChunk>()> sources;
-  // Hint: called before `sources`, while earlier pieces are read, with the elements of the box that
-  // will be read: what locates the chunks may be fetched from the disk, and the elements from a
-  // store.  Returns whether hints for further pieces are worth giving now.  Empty: not called.
+  // A hint, called before `sources` while earlier pieces are read: `part` of the box will be read.
+  // What locates the chunks may then be fetched from the disk, and the elements from a store.
+  // Returns whether hints for further pieces are worth giving now.  Empty: not called.
   std::function<bool(ElementRange part)> expect;
 
   DType written_dtype() const { return cast_to.value_or(dtype); }
@@ -59,7 +59,7 @@ struct CopyOptions {
   // Divide the bytes among these processes, all of which make this call with the same pieces; null:
   // copy alone.  `on_progress` of the leader gets the bytes of all.
   Team* team = nullptr;
-  // Skip what it holds of these pieces, and enter what is written; null: copy all.
+  // Skip what the journal holds of these pieces, and record what is written; null: copy all.
   RunJournal* journal = nullptr;
 };
 
@@ -70,10 +70,11 @@ struct CopyResult {
   std::uint64_t kept_bytes = 0;       // of `bytes`, those that an earlier run wrote
 };
 
-// Copies every piece.  Every storage that carries a CRC is checked against it: on the way if it is
-// read in one go, by a separate read if only parts of it are needed.  Throws: kZipCrc naming file,
-// key, byte, stored and computed; kInterrupted; what reading and writing throw.  Requires: the
-// chunks cover each piece (check_coverage) and have its dtype.
+// Copies every piece.  Every storage that carries a CRC is checked against it: on the way if the
+// storage is read in one go, by a separate read if only parts of it are needed.
+// Throws: kZipCrc naming file, key, byte, stored and computed; kInterrupted; what reading and
+// writing throw.
+// Requires: the chunks cover each piece (check_coverage) and have its dtype.
 CopyResult copy_pieces(std::span<const TargetPiece> pieces, const CopyOptions& options);
 
 }  // namespace fsdp::formats

@@ -12,25 +12,25 @@ namespace {
 
 // Large enough for parallel file systems, which lock and stripe in units of this size.
 constexpr std::uint64_t kMostUnitBytes = 1U << 20U;
-// A file system that says more does not mean stripes.
+// A larger value from a file system is not the size of a stripe.
 constexpr std::uint64_t kMostStripeBytes = 64U << 20U;
-// A page: two ranks never write to the same one if pieces are large enough.
+// A page: two ranks never write to the same page if pieces are large enough.
 constexpr std::uint64_t kLeastUnitBytes = 4096;
-// A share has at least so many units where that is possible: rounding makes less than 1 %.
+// A share has at least this many units if possible, so that rounding changes it by less than 1 %.
 constexpr std::uint64_t kUnitsOfShare = 200;
 
 std::uint64_t numel_of(const TargetPiece& piece) {
   return volume(piece.box.view());
 }
 
-// A power of two.
+// Returns a power of two.
 std::uint64_t unit_bytes_for(std::uint64_t total, std::size_t ranks, std::uint64_t stripe_bytes) {
   const std::uint64_t wanted = total / ranks / kUnitsOfShare;
   const std::uint64_t most = std::clamp(stripe_bytes, kMostUnitBytes, kMostStripeBytes);
   return std::bit_floor(std::clamp(wanted, kLeastUnitBytes, most));
 }
 
-// Returns the element at which a range that ideally begins at `element` does.
+// Returns the last element at or before `element` at which a range may begin.
 std::uint64_t begin_near(const DividedPiece& piece, std::uint64_t element) {
   const std::uint64_t unit = std::max<std::uint64_t>(1, piece.unit);
   const std::uint64_t below = (element + piece.shift) / unit * unit;
@@ -64,7 +64,7 @@ Division::Division(std::span<const DividedPiece> pieces, std::size_t ranks) {
     const auto element = static_cast<std::uint64_t>((wanted - before) / pieces[at].element_bytes);
     borders_.push_back({at, begin_near(pieces[at], element)});
   }
-  // The first one begins with the first piece, though that may be empty.
+  // The first rank's range begins with the first piece, even if that is empty.
   if (!borders_.empty()) borders_.front() = {0, 0};
   borders_.push_back({pieces.size(), 0});
 }

@@ -34,7 +34,7 @@ class Division {
  public:
   // Shares are equal as far as the units allow.
   Division(std::span<const DividedPiece> pieces, std::size_t ranks);
-  // The part of piece `piece` that `rank` has; none has a count of 0.
+  // Returns the part of a piece that `rank` has; none has a count of 0.
   ElementRange range(std::size_t rank, std::size_t piece) const;
   // Calls `use(piece, range)` for each piece of which `rank` has elements, in ascending order.
   void for_each(std::size_t rank,
@@ -49,14 +49,14 @@ class Division {
   std::vector<Border> borders_;  // where each rank's range begins, and the end of the last
 };
 
-// Parts of the pieces of copy_pieces, each of which counts as a piece of the division, with its
-// elements from 0 on: borders lie at multiples of 1 MiB of the files that are written, or of their
-// stripes where those are larger; less for outputs that are so small that shares would not be
-// equal.
+// Divides parts of the pieces of copy_pieces.  Each part counts as a piece of the division, with
+// its elements from 0 on.  Borders lie at multiples of 1 MiB of the files that are written, or of
+// their stripes if those are larger; at smaller multiples if an output is so small that shares
+// would not be equal.
 Division divide_copy(std::span<const TargetPiece> pieces, std::span<const PieceRange> parts,
                      std::size_t ranks, std::uint64_t stripe_bytes = 0);
-// The pieces of one or two sides that are visited in blocks (BlockOptions::block_bytes): borders
-// are those of blocks.
+// Divides the pieces of one or two sides that are visited in blocks (BlockOptions::block_bytes), at
+// borders of blocks.
 Division divide_visit(std::span<const std::span<const TargetPiece>> sides,
                       std::uint64_t block_bytes, std::size_t ranks);
 

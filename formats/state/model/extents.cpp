@@ -9,7 +9,7 @@
 namespace fsdp::formats {
 namespace {
 
-// What parallel file systems lock and stripe in multiples of.
+// Parallel file systems lock and stripe in multiples of this size.
 constexpr std::uint64_t kCutBytes = 1U << 20U;
 
 // Pieces by their places in files.
@@ -50,7 +50,7 @@ class Places {
 // Ranges of pieces that do not overlap.
 class KeptRanges {
  public:
-  // Adds all of them, or none if one overlaps what is there.
+  // Adds all ranges, or none if one overlaps a range that is there.
   bool add(const std::vector<WrittenRange>& ranges) {
     for (std::size_t i = 0; i < ranges.size(); ++i) {
       if (add(ranges[i])) continue;
@@ -99,7 +99,7 @@ KeptWork kept_work(std::span<const TargetPiece> pieces, std::span<const JournalE
       ranges.push_back(*range);
       bytes += run.bytes;
     }
-    // Entries of other calls have no place here.
+    // Skips entries of other calls, and those that overlap an earlier entry.
     if (ranges.empty() || ranges.size() != entry.runs.size() || !all.add(ranges)) continue;
     for (PartialRead& read : partial_reads_from(entry.reads)) kept.reads.push_back(std::move(read));
     kept.unchecked_bytes += entry.unchecked_bytes;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The work of a copy, in extents: what is left of it after an earlier run, and portions of it that
-// are entered in a journal one after the other.
+// The work of a copy: what is left of it after an earlier run, and extents, the portions that are
+// recorded in a journal one after the other.
 #pragma once
 
 #include <cstddef>
@@ -31,8 +31,9 @@ struct KeptWork {
   std::uint64_t bytes = 0;  // of the ranges
 };
 
-// Returns the entries that lie whole in these pieces; an entry that overlaps an earlier one is left
-// out, and so done again.  Throws: kJson if what an entry says of the source cannot be understood.
+// Returns the entries that lie whole in these pieces.  An entry that overlaps an earlier one is
+// left out, and so done again.  Throws: kJson if an entry's reads of the source cannot be
+// understood.
 KeptWork kept_work(std::span<const TargetPiece> pieces, std::span<const JournalEntry> found);
 
 // Returns what is left of the pieces without these ranges, in ascending order.  Without ranges each

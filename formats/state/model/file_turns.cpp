@@ -23,8 +23,8 @@ std::vector<std::size_t> in_turns(std::span<const TargetPiece> pieces, std::size
     files[file->second].push_back(i);
   }
   order.clear();
-  // Bytes up to which each file has been advanced, and the file.  One that begins stands where the
-  // one before it ended.
+  // The bytes that each begun file has reached, and the file.  A new file begins at the bytes that
+  // the last chosen file had reached.
   std::set<std::pair<std::uint64_t, std::size_t>> advancing;
   std::vector<std::size_t> next(files.size(), 0);
   std::size_t begun = 0;

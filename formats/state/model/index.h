@@ -65,7 +65,7 @@ struct ValueEntry {
   std::string key;
   KeyPath path;
   Location location;
-  // The bytes there hold a mapping of several values, and this is the one under the key.
+  // The bytes there hold a mapping of several values; this value is the one under the key.
   bool member = false;
 };
 
@@ -90,7 +90,7 @@ struct Index {
   void add(ValueEntry value);
 };
 
-// Returns the key for people: path steps joined by dots, if there is no stored name.
+// Returns path steps joined by dots, as the key of an entry without a stored name.
 std::string joined(const KeyPath& path);
 
 // Keeps only the entries of the index for which `keep` returns true.

@@ -32,7 +32,7 @@ bool matches_one(const Glob& glob, std::span<const std::string> names) {
                      [&](const std::string& name) { return glob.matches(name); });
 }
 
-// Returns the glob behind the leading parts that a name has in front of what it matches.
+// Returns the glob after the leading parts of a name whose rest the glob matches.
 std::optional<std::string> with_front(const std::string& text, std::span<const std::string> names) {
   const Glob glob(text);
   const Glob behind("**." + text);

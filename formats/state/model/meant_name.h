@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Says which name may have been meant by one that is not there.
+// Suggests a name for one that does not exist.
 #pragma once
 
 #include <span>
@@ -10,7 +10,7 @@
 
 namespace fsdp::formats {
 
-// Suggestions are chosen out of so many names.
+// The most names that suggestions are chosen from.
 inline constexpr std::size_t kMostNamesCompared = 20'000;
 
 // Returns the first name that is `key` with or without leading parts ("model.lm_head.weight" for

@@ -17,7 +17,7 @@ struct MemoryPiece {
   TargetPiece piece;  // file and offset unused
   // Returns the target memory.  Called once, when the piece's turn comes.
   std::function<BlockTarget()> target;
-  // Called once it is filled.  Empty: not called.
+  // Called when the memory is filled.  Empty: not called.
   std::function<void()> done;
 };
 
@@ -26,7 +26,8 @@ inline constexpr unsigned kReadThreads = 4;
 // Fills the pieces on a few threads, about in their order; `target` and `done` are called by one
 // thread at a time.  With `verify` every storage that is read whole is compared with its CRC at
 // once, and the parts read of other storages are returned.
-// Memory: up to 38 MiB for each of kReadThreads threads; as many `target`s may be not yet `done`.
+// Memory: up to 38 MiB for each of kReadThreads threads; as many pieces may have a `target` and not
+// be `done`.
 // Throws: kZipCrc, kHole, what reading, `target` and `done` throw.
 std::vector<PartialRead> read_into_memory(std::span<const MemoryPiece> pieces, bool verify);
 

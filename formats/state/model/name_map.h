@@ -33,11 +33,11 @@ struct NameRules {
   bool empty() const { return !strip_wrappers && strip.empty() && renames.empty() && drop.empty(); }
 };
 
-// "FROM=TO".  Throws: kUsage.
+// Parses "FROM=TO".  Throws: kUsage.
 NameRule parse_name_rule(std::string_view text);
 
-// The rules of a map file: a JSON object of names to names, or lines "from<TAB>to" or "from => to",
-// where empty lines and lines that begin with '#' are ignored.
+// Parses a map file: a JSON object of names to names, or lines "from<TAB>to" or "from => to", where
+// empty lines and lines that begin with '#' are ignored.
 // Throws: kJson, kJsonDepth, kUsage naming the line, kUtf8.
 std::vector<NameRule> parse_name_map(std::string_view text);
 
@@ -45,7 +45,7 @@ std::vector<NameRule> parse_name_map(std::string_view text);
 // rules.
 class RuleTable {
  public:
-  // Throws: kRekeyCollision if a `from` is given twice; kUsage if a `to` does not fit it.
+  // Throws: kRekeyCollision if a `from` is given twice; kUsage if a `to` does not fit its `from`.
   explicit RuleTable(std::vector<NameRule> rules);
   struct Match {
     std::size_t rule;
@@ -78,14 +78,15 @@ class NameMap {
 
   // Returns the new name; nothing if it is dropped.  Throws: kName if nothing would be left of it.
   std::optional<std::string> renamed(std::string_view name) const;
-  // Returns the new path of a module, as the front of its parameters' names; "" for the whole.
+  // Returns the new path of a module, as the front of its parameters' names; "" for the whole
+  // model.
   std::string renamed_module(std::string_view module) const;
   // Returns the name stripped of prefixes and wrappers; applies no other rules.
   std::string stripped(std::string_view name) const;
-  // The rules for whole keys: prefixes as renames to "", without the leading '/'.
+  // Returns the rules for whole keys: prefixes as renames to "", without the leading '/'.
   const std::vector<NameRule>& key_rules() const { return key_rules_; }
   const std::vector<Glob>& key_globs() const { return key_globs_; }
-  // The wrappers that were found, as prefixes: "_orig_mod.", "module.".
+  // Returns the wrappers that were found, as prefixes: "_orig_mod.", "module.".
   const std::vector<std::string>& wrappers() const { return wrappers_; }
 
  private:

@@ -11,7 +11,7 @@
 namespace fsdp::formats {
 namespace {
 
-// What the key of a storage begins with (storage_piece), where that of a tensor may stand, too.
+// The beginning of a storage's key (storage_piece), which may stand in place of a tensor's key.
 constexpr std::string_view kStorageKey = "storage ";
 
 [[noreturn]] void malformed() {
@@ -37,7 +37,7 @@ std::string get_text(std::istream& in) {
 
 void check_crc(const PartialRead& storage, std::uint32_t computed) {
   if (computed == storage.crc) return;
-  // Keys can be taken from elsewhere; those of a storage are still to be found.
+  // A tensor's key can be taken from another checkpoint; the keys of a storage must be found first.
   const bool key = !storage.key.starts_with(kStorageKey);
   throw Error(storage.mismatch,
               cat(storage.file, ": ", quote(storage.key, 200), ": data at byte ",

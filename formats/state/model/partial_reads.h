@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checksums of storages of which several processes each read a part: their parts are combined, so
-// that no byte is read a second time for its checksum.
+// Checksums of storages that several processes read in parts: the parts are combined, so that no
+// byte is read a second time for its checksum.
 #pragma once
 
 #include <cstddef>
@@ -42,7 +42,8 @@ struct JoinedRead {
 // Returns each storage once, in the order of files and offsets.
 std::vector<JoinedRead> joined(std::span<const std::vector<PartialRead>> readers);
 
-// Compares every storage that the readers together read whole.  Returns the bytes of the others.
+// Compares every storage that the readers together read whole.  Returns the number of bytes of the
+// others.
 // Throws: like check_crc; the same on every process that has the same input.
 std::uint64_t check_together(std::span<const std::vector<PartialRead>> readers);
 

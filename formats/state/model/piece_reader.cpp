@@ -12,7 +12,7 @@ namespace {
 
 // Small enough that the checksum finds the bytes read in the cache.
 constexpr std::uint64_t kRunStepBytes = 1U << 18U;
-// Storages that are read for their checksum alone are read in portions of this size.
+// Storages that are read only for their checksum are read in portions of this size.
 constexpr std::size_t kCheckBytes = 1U << 20U;
 
 // Returns whether the rows of `part` are contiguous in a dense row-major tensor of size `whole`.
@@ -57,7 +57,7 @@ Box leading_box(const Box& box, std::uint64_t first, std::uint64_t count) {
   return part;
 }
 
-// The elements of `part` are rows within a slab: transforms each row.
+// Transforms the elements of `part`, row by row within a slab.
 void transform_part(const ChunkData& data, const Box& part, std::span<std::byte> out,
                     const std::vector<std::int64_t>& strides) {
   const std::uint64_t item = item_bytes(data.dtype);

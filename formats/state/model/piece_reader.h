@@ -27,33 +27,33 @@ class StorageChecks {
   explicit StorageChecks(bool enabled) : enabled_(enabled) {}
 
   bool wants(const ChunkData& data) const { return enabled_ && data.crc.has_value(); }
-  // Registers the storage of a chunk that will be read.  `counts`: if it has no checksum, its bytes
-  // are unchecked ones; another process that reads a part of the same piece does not count them.
+  // Registers the storage of a chunk that will be read.  `counts`: the bytes of a storage without a
+  // checksum count as unchecked; false in other processes that read parts of the same piece.
   void note(const std::string& key, const ChunkData& data, bool counts = true);
   // Records that a run of a storage was read.
   void read(const ChunkData& data, const DenseRun& run);
-  // Compares the storages of these chunks that were read whole, and forgets them: errors come early
-  // and memory stays flat.  Throws: kZipCrc.
+  // Compares those storages of these chunks that were read whole, and forgets them: errors come
+  // early and memory stays flat.  Throws: kZipCrc.
   void settle(std::span<const SourceChunk> sources);
-  // Reads storages of which only parts were read once more in full, through `buffer`, and compares
+  // Reads storages that were read only in part once more in full, through `buffer`, and compares
   // them.
   // Throws: kZipCrc, kInterrupted, what reading throws.
   void finish(std::span<std::byte> buffer, const std::function<bool()>& cancelled);
-  // Compares the storages that the members of a team together read whole, and leaves each other one
-  // to a single member, which `finish` makes read it.  Sums up the unchecked bytes.  Called by all
-  // of them.
+  // Compares the storages that the members of a team read whole together.  Leaves every other
+  // storage to a single member, whose `finish` reads it.  Sums up the unchecked bytes.  All members
+  // must call this.
   // Throws: kZipCrc, on all; what Team::exchange throws.
   void join(Team& team);
-  // The same through a buffer of its own.  A storage that an earlier run read in part, and this one
-  // did not, is found by the pieces that lie in it.
+  // Like `finish` above, through a buffer of its own.  A storage that only an earlier run read in
+  // part is found by the pieces that lie in it.
   void finish(std::span<const TargetPiece> pieces, const std::function<bool()>& cancelled);
   // Adds what an earlier run read.  Throws: kZipCrc.
   void restore(std::span<const PartialRead> reads, std::uint64_t unchecked_bytes);
   // Takes over what another object has recorded.  Throws: kZipCrc.
   void absorb(StorageChecks& other);
-  // Returns storages of which only parts were read, except settled ones.
+  // Returns the storages that were read only in part, except settled ones.
   std::vector<PartialRead> partial() const;
-  // The same, and forgets them.
+  // Like `partial`, and forgets them.
   std::vector<PartialRead> take_partial();
   std::uint64_t unchecked_bytes() const { return unchecked_bytes_; }
 
@@ -94,8 +94,7 @@ class PieceReader {
   void settle() const { checks_.settle(sources_); }
 
  private:
-  // Counts elements: `count` of them from `from` on in the storage are those from `to` on in the
-  // piece.
+  // `count` elements, from element `from` of the storage to element `to` of the piece.
   struct Run {
     std::uint64_t to;
     std::uint64_t from;

@@ -16,7 +16,7 @@ constexpr std::uint32_t kMagnitude = 0x7FFFFFFF;
 // A relative slack, larger than the rounding of the few float32 operations below and of the float64
 // ones of compare_elements.
 constexpr double kSlack = 4e-6;
-// Products below this may lose more than a share of themselves.
+// Products below this may lose more than the relative slack.
 constexpr float kTooSmall = 1e-30F;
 
 // Returns a bound in float32 that every number above `most` exceeds, even after rounding.
@@ -131,7 +131,7 @@ std::optional<QuickCounts> quick_counts(std::span<const std::byte> left,
       (first < known.max_abs_at || grows(left, right, known.max_abs, known.max_rel)))
     return std::nullopt;
   const QuickCounts counts{seen.unequal, tolerance.exact ? seen.unequal : seen.beyond};
-  // The first one that differs may lie here.
+  // The first element that differs may lie here.
   if (counts.different != 0 && (known.different == 0 || first < known.first)) return std::nullopt;
   return counts;
 }

@@ -57,7 +57,7 @@ Glob::Glob(std::string_view text) : text_(text) {
   }
 }
 
-// Stars behind each other are one.
+// Adjacent stars are one token.
 void Glob::add_star(Token::Kind kind) {
   const bool star = !tokens_.empty() && (tokens_.back().kind == Token::Kind::kAny ||
                                          tokens_.back().kind == Token::Kind::kWithinDots);

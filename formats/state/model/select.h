@@ -26,16 +26,16 @@ class Glob {
   };
   static Token parse_set(std::string_view text, std::size_t& at);
   void add_star(Token::Kind kind);
-  // Marks the position, and those behind it that can be reached without a character.
+  // Marks the position, and those after it that can be reached without a character.
   void reach(std::vector<char>& states, std::size_t position) const;
 
   std::string text_;
   std::vector<Token> tokens_;
 };
 
-// Throws: kUsage naming the first that is broken.
+// Throws: kUsage naming the first invalid glob.
 std::vector<Glob> globs_of(const std::vector<std::string>& texts);
-// Returns whether any of them matches.
+// Returns whether any glob matches.
 bool any_matches(const std::vector<Glob>& globs, std::string_view key);
 
 // Keys that a glob of `include` matches (all if it is empty) and no glob of `exclude`.

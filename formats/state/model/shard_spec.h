@@ -32,7 +32,7 @@ struct RowCut {
 };
 RowCut cut_rows(std::int64_t rows, std::int64_t world_size);
 
-// The part of a tensor of that shape that `rank` holds.
+// Returns the part of a tensor of that shape that `rank` holds.
 // Requires: rank >= 1, no empty dimension, 0 <= rank < cut.ranks_with_rows.
 Box shard_box(std::span<const std::int64_t> shape, const RowCut& cut, std::int64_t rank);
 

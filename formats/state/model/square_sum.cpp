@@ -17,7 +17,7 @@ namespace fsdp::formats {
 namespace {
 
 constexpr std::size_t kLanes = 16;
-// Sums outside of these may have lost squares to overflow, or to numbers too small for float64.
+// Sums outside these bounds may have lost squares to overflow, or to numbers too small for float64.
 constexpr double kLeast = 1e-250;
 constexpr double kMost = 1e250;
 

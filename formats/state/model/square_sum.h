@@ -8,8 +8,7 @@
 namespace fsdp::formats {
 
 // A sum of squares in float64 that neither overflows nor vanishes before its root does.  Sums of
-// groups are added with compensation, so that their order changes no digit of the root that people
-// see.
+// groups are added with compensation, so that their order changes no displayed digit of the root.
 class SquareSum {
  public:
   // Adds the squares of one group of numbers.  Requires: none is NaN.
@@ -37,7 +36,7 @@ struct PairSquares {
 };
 PairSquares pair_squares(std::span<const std::byte> left, std::span<const std::byte> right);
 
-// The sum of the squares of float32, of bfloat16 numbers.
+// Return the sum of the squares of float32 and of bfloat16 numbers.
 double float_squares(std::span<const std::byte> numbers);
 double bfloat16_squares(std::span<const std::byte> numbers);
 

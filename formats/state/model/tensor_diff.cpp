@@ -168,7 +168,7 @@ void real_distances(DType left_dtype, std::span<const std::byte> left, DType rig
       if (a[i] == b[i]) out.apart[i] = 0;  // infinities
     }
   }
-  // 64-bit integers next to each other may be the same float64.
+  // Adjacent 64-bit integers may be the same float64.
   const bool wide =
       left_dtype == right_dtype && (left_dtype == DType::kInt64 || left_dtype == DType::kUInt64);
   for (std::size_t i = 0; wide && i < count; ++i) {
@@ -237,7 +237,7 @@ bool is_real(DType dtype) {
   return dtype <= DType::kFloat8E8M0FNU && !is_complex(dtype);
 }
 
-// One group of elements.
+// Compares one group of elements.
 class GroupComparison {
  public:
   GroupComparison(DType left_dtype, DType right_dtype, const Tolerance& tolerance,
@@ -292,7 +292,7 @@ class GroupComparison {
     if (numbers_ && distances_.special) judge_special();
   }
 
-  // NaN and infinities, after everything else.
+  // Judges NaN and infinities, after everything else.
   void judge_special() {
     for (std::size_t i = 0; i < count_; ++i) {
       if (unequal_[i] == 0) continue;
@@ -322,7 +322,7 @@ class GroupComparison {
     if (numbers_) record_distances();
   }
 
-  // Last: pairs without a distance lose their figures.
+  // Adds the norms.  Called last: zeroes the figures of pairs without a distance.
   void add_norms() {
     for (std::size_t i = 0; distances_.special && i < count_; ++i) {
       if (std::isfinite(distances_.left[i]) && std::isfinite(distances_.size[i])) continue;
@@ -387,7 +387,7 @@ class GroupComparison {
   Flags beyond_;
 };
 
-// Zeroes what is not finite, of complex numbers the other part too.
+// Zeroes numbers that are not finite; of complex numbers the other part too.
 void drop_special(Numbers& numbers, std::size_t count, bool complex) {
   for (std::size_t i = 0; i < count; ++i) {
     if (std::isfinite(numbers[i])) continue;

@@ -14,9 +14,9 @@ namespace fsdp::formats {
 
 // The rule by which two elements count as equal.  Equal bits of one dtype always do, NaN included.
 struct Tolerance {
-  // Exact: nothing but equal bits (of two dtypes: equal numbers).  Otherwise numbers are the same
-  // where |a - b| <= atol + rtol * |b|, or where at most `ulp` representable numbers of their dtype
-  // lie between them; infinities where they are equal.
+  // Exact: only equal bits (of two dtypes: equal numbers) count as equal.  Otherwise numbers do if
+  // |a - b| <= atol + rtol * |b|, or if at most `ulp` representable numbers of their dtype lie
+  // between them; infinities do if they are equal.
   bool exact = true;
   double atol = 0;
   double rtol = 0;
@@ -24,11 +24,11 @@ struct Tolerance {
   bool nan_equal = false;  // all NaNs are equal
 };
 
-// The tolerance of torch.testing.assert_close for that dtype: rtol and atol.
+// Returns the tolerance of torch.testing.assert_close for that dtype: rtol and atol.
 Tolerance close_tolerance(DType dtype) noexcept;
 
-// The result; figures are of elements whose bits (of two dtypes: numbers) are unequal.
-// In float64; 64-bit integers are subtracted exactly.  Complex numbers: absolute values.
+// The result.  Figures are of elements whose bits (of two dtypes: numbers) are unequal, in float64;
+// 64-bit integers are subtracted exactly.  Complex numbers: absolute values.
 struct TensorDifference {
   std::uint64_t count = 0;      // compared
   std::uint64_t unequal = 0;    // bits

@@ -32,7 +32,7 @@ struct VisitOptions {
   unsigned threads = 1;
   std::uint64_t max_buffer_bytes = 64U << 20U;  // of all threads together
   std::uint64_t block_bytes = 1U << 20U;
-  bool verify = true;  // compare checksums; storages read in part are then read whole
+  bool verify = true;  // compare checksums; storages read in part are read again whole
   std::function<void(std::uint64_t)> on_progress;  // bytes visited; one thread at a time
   // Called for each piece when all its blocks were visited (in order, if threads is 1); one thread
   // at a time.
@@ -47,8 +47,8 @@ struct VisitOptions {
 CopyResult visit_pieces(std::span<const TargetPiece> pieces, const VisitOptions& options,
                         const std::function<void(const TensorBlock&)>& visit);
 
-// The same over two lists of pieces of equal sizes: blocks of both, side by side.  The dtypes may
-// differ; blocks then cover the same elements.  Bytes of both sides count.
+// Like visit_pieces, over two lists of pieces of equal sizes: blocks of both, side by side.  The
+// dtypes may differ; blocks then cover the same elements.  Bytes of both sides count.
 // Throws: kShape if sizes differ.
 struct TensorBlockPair {
   std::size_t piece;

@@ -68,7 +68,7 @@ double square_sum_of(const T* x, std::size_t count, double mean) {
   return lanes_total(sum);
 }
 
-// Extremes and zeros.  Requires: no NaN, count > 0.
+// Finds extremes and counts zeros.  Requires: no NaN, count > 0.
 template <typename T>
 void order_of(const T* x, std::size_t count, TensorStats& stats) {
   std::array<T, kLanes> low;
@@ -138,7 +138,7 @@ TensorStats group_stats(T* x, std::size_t count) {
   return stats;
 }
 
-// Converts by way of float32 if `Stored` is the code of a small float.
+// Computes in T; small floats are converted to float32.
 template <typename T>
 TensorStats stats_as(DType dtype, std::span<const std::byte> elements) {
   const auto item = static_cast<std::size_t>(item_bytes(dtype));

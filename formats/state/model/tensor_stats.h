@@ -25,7 +25,7 @@ struct TensorStats {
   std::uint64_t complex_infinity = 0;  // complex: a part is infinite, none is NaN
   double min = 0;                      // if finite() is not 0; complex: without meaning
   double max = 0;
-  // 64-bit integers, which float64 cannot hold: the same as `ordered` numbers.
+  // Extremes of 64-bit integers, which float64 cannot hold, as `ordered` numbers.
   std::uint64_t ordered_min = 0;
   std::uint64_t ordered_max = 0;
   double sum = 0;
@@ -48,7 +48,7 @@ bool has_numbers(DType dtype) noexcept;
 // as 0 and 1.  Types without numbers: `count` only.
 TensorStats stats_of(DType dtype, std::span<const std::byte> elements);
 
-// Extends `stats` by the elements that follow.
+// Extends `stats` by `behind`, the statistics of the elements that follow.
 void append(DType dtype, TensorStats& stats, const TensorStats& behind);
 
 // Joins blocks that come in any order.
@@ -58,8 +58,8 @@ class StatsJoiner {
   void add(DType dtype, std::uint64_t first, const TensorStats& block);
   // Requires: every block was added.
   const TensorStats& total() const { return total_; }
-  // Returns the blocks added so far, those from the tensor's beginning as one, by their first
-  // elements: another joiner that gets them and the missing ones has the same total.
+  // Returns the blocks added so far by their first elements, with those from the tensor's beginning
+  // as one.  Another joiner that gets these and the missing blocks has the same total.
   std::map<std::uint64_t, TensorStats> blocks() const;
 
  private:
@@ -67,8 +67,8 @@ class StatsJoiner {
   std::map<std::uint64_t, TensorStats> early_;  // before their turn, by `first`
 };
 
-// Derived figures; nothing if they are not defined: no finite elements, complex types, for `std`
-// fewer than two.  Infinity beyond the range of float64.
+// Return derived figures; nothing if they are not defined: no finite elements, complex types, for
+// `std` fewer than two elements.  Infinity beyond the range of float64.
 std::optional<double> mean_of(DType dtype, const TensorStats& stats);
 std::optional<double> std_of(DType dtype, const TensorStats& stats);  // divided by n - 1
 std::optional<double> rms_of(DType dtype, const TensorStats& stats);  // complex: of |z|

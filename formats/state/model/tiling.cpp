@@ -111,8 +111,8 @@ class Search {
     std::int64_t at = 0;
   };
 
-  // Returns, of the middle borders in each dimension, the one that leaves the fewest chunks on its
-  // fuller side.  Requires: some chunk does not cover the region.
+  // Returns the cut that leaves the fewest chunks on its fuller side, out of the middle border of
+  // each dimension.  Requires: some chunk does not cover the region.
   Cut best_cut(const std::vector<std::size_t>& which) {
     Cut best;
     std::size_t least = SIZE_MAX;
