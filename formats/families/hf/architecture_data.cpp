@@ -10,9 +10,9 @@
 
 namespace fsdp::formats::hf {
 
-// formats/families/hf/architectures.bin: the size of the text as a little-endian number of 8 bytes, then the
-// text as a deflate stream.  The first line is the producer; each other line is a JSON object that
-// begins with its model type.
+// formats/families/hf/architectures.bin: the size of the text as a little-endian number of 8 bytes,
+// then the text as a deflate stream.  The first line is the producer; each other line is a JSON
+// object that begins with its model type.
 extern const unsigned char kArchitectures[];
 extern const std::size_t kArchitecturesBytes;
 
