@@ -33,7 +33,7 @@ struct AheadFile {
     State state = State::kWaiting;
     bool kept = false;        // may be read more than once
     bool spent = false;       // read to its end
-    std::uint64_t used = 0;   // bytes that were read, or are not wanted
+    std::uint64_t used = 0;   // bytes that were read, and those that are not wanted
     std::uint64_t reach = 0;  // end of the bytes that were read
     std::pair<std::uint64_t, std::uint64_t> key;  // its key in a shelf: the time of its last use
     std::shared_ptr<std::byte[]> bytes;
