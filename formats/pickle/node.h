@@ -106,7 +106,7 @@ struct ValueAccess {
   static void hold(ValueNode& holder, const Value& child) noexcept {
     holder.depth = std::max(holder.depth, hold(child));
   }
-  // Returns the address of a container's cycle number; nullptr for nodes without one.
+  // Returns the address of a container's number in Note [cycles]; nullptr for nodes without one.
   static std::uint32_t* cycle(ValueNode& node) noexcept {
     switch (node.kind) {
       case ValueKind::kList:

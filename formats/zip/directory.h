@@ -19,7 +19,7 @@ struct ZipDirectory {
   std::uint64_t offset =
       0;  // of its first byte; every local header and payload ends at or before it
   std::optional<zip::Zip64EndRecord> zip64;
-  std::vector<ZipEntry> entries;            // data_offset is not set
+  std::vector<ZipEntry> entries;            // data_offset stays 0
   std::vector<zip::CentralHeader> headers;  // of the entries, in their order
   std::vector<bool> has_other_extra;        // per entry: it has extra fields other than zip64's
 };
