@@ -61,7 +61,7 @@ std::optional<formats::StoredFile> local_file(const char* path) {
       std::int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec};
 }
 
-// The file of that name of the checkpoint at `path`, which is a folder, or a file beside it, or the
+// Returns the file `name` of the checkpoint at `path`: in that folder, beside that file, or that
 // file itself.
 std::optional<formats::StoredFile> find_file(const fs::path& path, const std::string& name) {
   for (const fs::path& place : {path / name, formats::folder_of_place(path) / name, path}) {
@@ -91,14 +91,14 @@ std::string state_text(const formats::StoredFile& file) {
 
 using FileStates = std::vector<std::pair<std::string, std::string>>;
 
-// Each file, and its size and time.
+// Returns the name of each file with its size and time.
 FileStates file_states(const std::string& path, const formats::Index& index) {
   FileStates states;
   states.reserve(index.files.size());
   for (const formats::FileEntry& file : index.files) {
     const auto info = find_file(path, file.name);
     std::string state = info ? state_text(*info) : "not a file here";
-    // The file that was opened may be another one by now.
+    // Since it was opened, the file may have been replaced.
     const std::uint64_t found = info ? info->bytes : 0;
     if (file.bytes && *file.bytes != found)
       state += formats::cat(", opened with ", *file.bytes, " bytes");
@@ -128,7 +128,7 @@ void add_entries(Digest& digest, const formats::Index& index) {
 // What one process sees of a checkpoint.
 struct Seen {
   FileStates files;
-  std::string entries;  // their digest
+  std::string entries;  // digest of the index entries
 };
 
 Seen seen_at(const std::string& path, const formats::Index& index) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares what the members of a team see before they work together.
+// Checks that the members of a team have the same task and see the same checkpoint.
 #pragma once
 
 #include <string>
@@ -15,13 +15,13 @@ namespace fsdp::cli {
 void agree_on_start(formats::Team& team, const std::vector<std::string>& args);
 
 // Throws kMismatch naming a member, unless all see the same checkpoint at `path`: files with their
-// sizes and times, tensors and where they lie.  Enters the same into `common.identity`.
+// sizes and times, tensors and where they lie.  Enters these facts into `common.identity`.
 // Lifetime: without a team, the checkpoint lives until an output is written.
 void agree_on_source(const CommonOptions& common, const std::string& path,
                      const formats::Checkpoint& checkpoint);
 
-// Enters a word of the command line, `what`, and size and time of the file that it names, if it
-// names one.
+// Enters `word`, a word of the command line, under the name `what`.  If the word names a file, also
+// enters the file's size and time.
 void identify_word(formats::PlanIdentity& identity, const std::string& what,
                    const std::string& word);
 

@@ -24,7 +24,7 @@ T number_of(std::span<const std::byte> element) {
   return number;
 }
 
-// Converts types narrower than float32 to it.
+// Converts an element of a type narrower than float32.
 float small_float(DType dtype, std::span<const std::byte> element) {
   float number = 0;
   formats::cast(dtype, element, DType::kFloat32, std::as_writable_bytes(std::span(&number, 1)));
@@ -44,7 +44,7 @@ DType part_type(DType dtype) {
 Json float_json(DType dtype, std::span<const std::byte> element) {
   if (dtype != DType::kFloat64) {
     const float number = small_float(dtype, element);
-    // The double whose shortest text is that of the float.
+    // Finds the double whose shortest text is that of the float.
     if (std::isfinite(number)) {
       double same = 0;
       const std::string text = float_text(number);

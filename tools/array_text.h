@@ -17,8 +17,8 @@ namespace fsdp::cli {
 // Returns the shortest text that reads back as the same element: 0.1, -inf, nan, True, (1.0+2.0j);
 // for types whose elements are not numbers, their bytes: 0x7f.
 std::string element_text(formats::DType dtype, std::span<const std::byte> element);
-// The same for JSON: NaN and infinities are "NaN", "Infinity", "-Infinity", complex numbers two
-// numbers in a list.
+// The same for JSON: NaN and infinities become "NaN", "Infinity", "-Infinity"; complex numbers
+// become lists of two numbers.
 formats::Json element_json(formats::DType dtype, std::span<const std::byte> element);
 
 // Prints the elements of a dense row-major array, given in order, in nested brackets, one row per

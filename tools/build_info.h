@@ -6,8 +6,8 @@
 
 namespace fsdp::cli {
 
-// Returns the lines of --version, without the last line's end: name and version; commit, linking,
-// processor and compiler; the libraries with the versions that this build was made with.
+// Returns the lines of --version, without a final newline: name and version; commit, linking,
+// processor and compiler; the libraries and their versions in this build.
 std::string version_text();
 
 }  // namespace fsdp::cli

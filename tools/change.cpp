@@ -20,7 +20,7 @@ std::string module_of(const std::string& key) {
   return dot == std::string::npos ? std::string(kRootName) : key.substr(0, dot);
 }
 
-// "model.layers.3" of "model.layers.3.attn.weight".
+// Returns "model.layers.3" for "model.layers.3.attn.weight".
 std::string layer_of(const std::string& key) {
   for (std::size_t begin = 0, end = 0; end < key.size(); begin = end + 1) {
     end = std::min(key.find('.', begin), key.size());
@@ -70,8 +70,8 @@ Rank rank_of(const Change& change, ChangeOrder order) {
           order == ChangeOrder::kAbsolute ? change.max_abs : change.relative().value_or(0)};
 }
 
-// Returns an index with an entry for each change: its name, dtype and shape, by which numbered
-// layers are alike.
+// Returns an index with an entry for each change: its name, and the dtype and shape that decide
+// which numbered layers are alike.
 formats::Index index_of(const std::vector<Change>& changes,
                         const std::vector<ComparedTensor>& compared) {
   formats::Index index;

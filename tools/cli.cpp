@@ -200,7 +200,7 @@ bool wants_json(const std::vector<std::string>& args) {
 void print_error(ErrorCode code, const std::string& message, bool json, std::ostream& out,
                  std::ostream& err, bool color) {
   const std::string word = formats::cat("error[", code_name(code), "]");
-  // In one write, which the lines of other processes do not interrupt.
+  // One write, so that the lines of other processes do not interrupt it.
   err << formats::cat("fsdp-ckpt: ", coloured(word, Colour::kRed, color), ": ", message, "\n");
   if (!json) return;
   formats::Json::Object object;
@@ -210,13 +210,14 @@ void print_error(ErrorCode code, const std::string& message, bool json, std::ost
   out << formats::to_text(formats::Json(std::move(object)), 1) << '\n';
 }
 
-// Only the real streams can be terminals, not those of a test.
+// Only the process's own streams can be terminals, not those of a test.
 bool is_terminal(const std::ostream& stream) {
   if (&stream == &std::cout) return ::isatty(STDOUT_FILENO) == 1;
   return &stream == &std::cerr && ::isatty(STDERR_FILENO) == 1;
 }
 
-// Returns whether errors are red: decided before the words are parsed, because parsing may fail.
+// Returns whether errors are red.  Must be decided before the words are parsed, because parsing may
+// fail.
 bool colors_errors(const std::vector<std::string>& args, const std::ostream& err) {
   for (std::size_t i = 0; i < args.size(); ++i) {
     const bool apart = args[i] == "--color" && i + 1 < args.size();
@@ -227,7 +228,7 @@ bool colors_errors(const std::vector<std::string>& args, const std::ostream& err
   return shows_colours(When::kAuto, is_terminal(err));
 }
 
-// The width of the terminal; 0 where `out` is not one.
+// Returns the width of the terminal; 0 if `out` is not one.
 std::size_t columns_of(const std::ostream& out) {
   winsize size{};
   return is_terminal(out) && ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
@@ -242,7 +243,7 @@ Streams streams_for(const CommonOptions& common, std::ostream& out, std::ostream
   return streams;
 }
 
-// Enters what was typed into what decides about the bytes of an output, except words that do not.
+// Enters the typed words that can change the bytes of an output into `identity`.
 void identify_words(formats::PlanIdentity& identity, const CLI::App& verb) {
   constexpr std::string_view kNot[] = {"OUT",     "--force",   "--resume",  "--json",
                                        "--quiet", "--color",   "--threads", "--max-memory",
@@ -260,7 +261,7 @@ void identify_words(formats::PlanIdentity& identity, const CLI::App& verb) {
   }
 }
 
-// What may be read: all words but the output, which for a store would cost requests.
+// Returns the words that may name inputs: all but the output, which in a store would cost requests.
 std::vector<std::string> words_without_output(std::vector<std::string> args, const Verb& verb,
                                               const CLI::App& words) {
   if (const CLI::Option* output = words.get_option_no_throw("OUT")) {
@@ -289,7 +290,7 @@ int run_within_budget(Verb& verb, const CLI::App& words, const TypedCommon& type
   const InputSize input = size_of(words_without_output(args, verb, words));
   const formats::Budget budget = budget_for(input, typed.max_memory);
   common.max_memory_bytes = budget.memory_bytes;
-  // What is read ahead of a store, with the requests under way, is a part of it.
+  // The data read ahead of a store, and running requests, get a part of the memory.
   formats::ReadAhead& ahead = formats::ReadAhead::shared();
   ahead.set_budget(std::min(formats::ReadAhead::kDefaultBudget, budget.memory_bytes / 4));
   try {
@@ -310,7 +311,7 @@ int run_within_budget(Verb& verb, const CLI::App& words, const TypedCommon& type
   }
 }
 
-// Refuses to be one of several processes that would all do the same.
+// Refuses to run as one of several processes that would all do the same.
 void refuse_others() {
   const auto launch = launched_with_others();
   if (!launch) return;
@@ -322,7 +323,7 @@ void refuse_others() {
 
 int parse_and_run(const std::vector<std::string>& typed_args, std::ostream& out, std::ostream& err,
                   formats::Team* team, unsigned threads) {
-  // For the build, which installs their output.
+  // For the build, which installs the scripts and the page.
   if (typed_args.size() == 2 && typed_args[0] == "--print-completion") {
     out << completion_script(typed_args[1]);
     return 0;
@@ -363,7 +364,7 @@ int parse_and_run(const std::vector<std::string>& typed_args, std::ostream& out,
                            args, out, err, team, threads);
 }
 
-// `committed`: the outputs of this process when the run began.
+// `committed`: the number of outputs that this process had committed when the run began.
 std::string no_memory_words(std::uint64_t committed) {
   const std::string placed = placed_text();
   if (!placed.empty()) return "out of memory" + placed;
@@ -371,8 +372,8 @@ std::string no_memory_words(std::uint64_t committed) {
                                                    : "out of memory; the new output is in place";
 }
 
-// Runs as a member of a team: its steps begin with the comparison of what the members are asked to
-// do, and end with the leader's status.
+// Runs as a member of a team.  The run begins with a comparison of the members' tasks and ends with
+// the leader's status.
 int run_together(const std::vector<std::string>& args, std::ostream& out, std::ostream& err,
                  formats::Team& team, unsigned threads) {
   agree_on_start(team, args);
@@ -392,7 +393,7 @@ int run(const std::vector<std::string>& args, std::ostream& out, std::ostream& e
   const bool silent = team != nullptr && !team->leads();
   std::ostream& own_out = silent ? nowhere : out;
   std::ostream& own_err = silent ? nowhere : err;
-  // Reports the error of the team, which may be another member's.
+  // Reports an error of the team, which may be another member's.
   const auto report = [&](const Error& found) {
     const Error error = team == nullptr ? found : team->fail(found);
     std::ostream& to = team == nullptr || team->reports() ? err : nowhere;

@@ -15,7 +15,7 @@ namespace fsdp::cli {
 // done; 128 + n if signal n asked to stop.  Throws: bad_alloc if there is no memory even for a
 // message.
 // `team`: the processes that make the same call, whose leader alone prints; all return the same.
-// `threads`: this process's, if --threads is not given; 0: as many as cores.
+// `threads`: the number for this process if --threads is not given; 0: as many as cores.
 int run(const std::vector<std::string>& args, std::ostream& out, std::ostream& err,
         formats::Team* team = nullptr, unsigned threads = 0);
 

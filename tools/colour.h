@@ -11,7 +11,7 @@ namespace fsdp::cli {
 
 enum class Colour { kRed, kYellow, kGreen };
 
-// Returns `text` in that colour, or as it is where `shown` is false.
+// Returns `text` in that colour; unchanged unless `shown`.
 std::string coloured(std::string_view text, Colour colour, bool shown);
 
 // Returns whether a stream gets colours: with kAuto a terminal does, unless NO_COLOR is set to a

@@ -31,7 +31,8 @@ struct CommonOptions {
   std::set<std::string> allowed_globals;
   // The processes that run this verb together; null: this one alone.
   formats::Team* team = nullptr;
-  // What decides about the bytes of an output, as far as it is known; see declare_resume.
+  // The facts that decide about the bytes of an output, as far as they are known; see
+  // declare_resume.
   std::shared_ptr<formats::PlanIdentity> identity = std::make_shared<formats::PlanIdentity>();
 };
 
@@ -41,7 +42,7 @@ struct Streams {
   std::ostream& err;
   bool color = false;
   bool show_progress = false;
-  // Width of the terminal `out`; 0 if it is a file or a pipe, which get everything.
+  // Width of the terminal `out`; 0 if it is a file or a pipe, to which nothing is shortened.
   std::size_t columns = 0;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The words that every verb takes: declared once, for the command line, its help and what is
-// generated from it.
+// The words that every verb takes, declared once: for the command line, its help and what is
+// generated from them.
 #pragma once
 
 #include <cstdint>

@@ -27,7 +27,7 @@ using formats::TargetPiece;
 using formats::TensorDifference;
 using formats::TensorEntry;
 
-// Smaller blocks than elsewhere: those of both sides share a core's second-level cache.
+// Blocks are smaller than elsewhere: those of both sides share a core's second-level cache.
 constexpr std::uint64_t kBlockBytes = 256U << 10U;
 constexpr std::size_t kMaxHints = 20;         // names suggested ...
 constexpr std::size_t kMaxCandidates = 2000;  // ... out of so many
@@ -55,7 +55,7 @@ class Comparer {
   }
 
  private:
-  // A pair of pieces being compared, and what they are.
+  // A pair of pieces being compared.
   struct Pair {
     std::string key;
     bool is_tensor;  // otherwise a storage within a value
@@ -219,7 +219,7 @@ class Comparer {
     }
   }
 
-  // Adds the first storage of a value that differs.
+  // Adds a value that differs, when its first storage that differs is met.
   void add_storage(std::size_t i) {
     if (i == 0 || pairs_[i - 1].key != pairs_[i].key || figures_[i - 1].different == 0)
       add(DifferenceKind::kValue, pairs_[i].key, "bytes of a storage", "other bytes");

@@ -21,18 +21,19 @@ namespace {
 using formats::cat;
 using formats::Index;
 
-// Added to the number of an entry for each earlier one of its name and types: larger than the
+// Added to the number of an entry for each earlier entry with its name and types.  Larger than the
 // number of types of keys.
 constexpr std::uint32_t kTypesApart = 1U << 10U;
 // Marks a key that is not text.
 constexpr char kTyped = '\x01';
 
-// `key` without `prefix`, which ends with a dot or is empty.
+// Returns `key` without `prefix`, which is empty or ends with a dot.
 std::string stripped(const std::string& key, const std::string& prefix) {
   return key.starts_with(prefix) ? key.substr(prefix.size()) : key;
 }
 
-// Whole parts of keys are taken off: "model" is "model.", and nothing of "models".
+// Returns the prefix with a dot at its end, because only whole parts are removed: "model" matches
+// "model.", but not "models".
 std::string whole_prefix(const std::string& prefix) {
   return prefix.empty() || prefix.ends_with('.') ? prefix : prefix + '.';
 }
@@ -62,7 +63,7 @@ std::unique_ptr<formats::Checkpoint> open_checkpoint(const DiffOptions& options,
   return checkpoint;
 }
 
-// The names of a side.
+// Returns the names of a side.
 formats::KeySet names_of(const Side& side, const std::string& prefix) {
   std::vector<std::string> names;
   for (const Index::EntryRef& ref : side.index().order)
@@ -70,8 +71,8 @@ formats::KeySet names_of(const Side& side, const std::string& prefix) {
   return formats::KeySet(std::move(names));
 }
 
-// A folder keeps as one value what a torch.save file shows key by key: what one side has apart is
-// taken apart on the other.
+// A folder keeps as one value what a torch.save file shows key by key.  Values that one side has
+// divided are divided on the other.
 void take_apart(const Prefixes& prefixes, Sides& sides) {
   const std::array<formats::KeySet, 2> names = {names_of(sides[0], prefixes[0]),
                                                 names_of(sides[1], prefixes[1])};
@@ -84,8 +85,8 @@ void take_apart(const Prefixes& prefixes, Sides& sides) {
   }
 }
 
-// An entry's key as people read it, which another entry may have too, and its path with the types
-// of the keys.
+// An entry's key as users read it, which other entries may share, and its path with the types of
+// the keys.
 struct TypedPath {
   std::string name;
   std::string path;
@@ -93,8 +94,8 @@ struct TypedPath {
 // The typed paths of each entry of Index::order.
 using TypedPaths = std::array<std::vector<TypedPath>, 2>;
 
-// Returns typed paths if both sides show the types of their keys (1 and '1' are then two keys),
-// else nothing.
+// Returns typed paths if both sides show the types of their keys (1 and '1' are then two keys);
+// empty otherwise.
 TypedPaths typed_paths(const Sides& sides) {
   TypedPaths paths;
   const std::array<std::optional<formats::Value>, 2> trees = {sides[0].checkpoint->tree(),
@@ -115,7 +116,7 @@ TypedPaths typed_paths(const Sides& sides) {
   return paths;
 }
 
-// The number of each typed path among those of its name, on both sides.
+// By name: its distinct typed paths on both sides; the position of each is its number.
 using TypeNumbers = std::map<std::string, std::vector<std::string>>;
 
 class Naming {
@@ -204,7 +205,7 @@ Sides open_sides(const DiffOptions& options, SelectionCheck& selection, const St
   Sides sides;
   for (std::size_t s = 0; s < 2; ++s)
     sides[s].checkpoint = open_checkpoint(options, s, prefixes[s], selection, streams);
-  // The types are those of the whole objects, entry by entry.
+  // The types come from the whole objects, entry by entry, before values are divided.
   TypedPaths typed;
   if (options.common.keys.everything()) typed = typed_paths(sides);
   take_apart(prefixes, sides);

@@ -11,8 +11,7 @@ namespace {
 using formats::cat;
 using formats::joined;
 
-// Quotes text for a shell, or for zsh's option specifications, whose special characters are escaped
-// first.
+// Quotes text for a shell.  Escapes `special` characters first, for zsh's option specifications.
 std::string quoted(const std::string& text, std::string_view special = {}) {
   std::string out = "'";
   for (const char c : text) {
@@ -49,7 +48,7 @@ bool is_path(const OptionRecord& option) {
          option.type == "FOLDER";
 }
 
-// "--color|--values) words='auto always never' ;;"
+// Appends lines like "--color|--values) words='auto always never' ;;".
 void bash_values(std::string& out, const std::vector<OptionRecord>& options,
                  const std::string& indent) {
   for (const OptionRecord& option : options) {
@@ -109,7 +108,7 @@ std::string bash() {
   return out;
 }
 
-// Returns one argument of _arguments: '(-k --keys)*'{-k,--keys}'[help]:GLOB:'
+// Returns one argument of _arguments: '(-k --keys)*'{-k,--keys}'[help]:GLOB:'.
 std::string zsh_option(const OptionRecord& option) {
   std::string out;
   if (option.repeated) {

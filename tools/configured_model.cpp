@@ -31,7 +31,7 @@ std::string listed(const std::vector<std::string>& names, bool quoted) {
   return list;
 }
 
-// Leads to resize-vocab where a table has other rows than the configuration says.
+// Returns a hint at resize-vocab if a table has another number of rows than the configuration.
 Hint resize_hint(const std::string& contradiction, const Json& config) {
   if (contradiction.find(" rows, and vocab_size is ") == std::string::npos) return {};
   const Json* rows = config.find("vocab_size");
@@ -39,8 +39,8 @@ Hint resize_hint(const std::string& contradiction, const Json& config) {
   return {Remedy::kResizeTables, std::to_string(*rows->as_int())};
 }
 
-// Returns the difference of the model in `content` that differs least from the class, averages
-// left out; nothing if there is no model.
+// Returns the differences from the class of the model in `content` that differs least, without
+// averages; nothing if there is no model.
 std::optional<ModelDifferences> least_differences(const Architecture& architecture,
                                                   const Value& content) {
   std::optional<ModelDifferences> least;

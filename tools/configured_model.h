@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model's tensors beside what its configuration says of them.
+// Compares a model's tensors with its configuration.
 #pragma once
 
 #include <optional>
@@ -14,34 +14,34 @@
 
 namespace fsdp::cli {
 
-// The word for --config that leaves a model uncompared.
+// The word for --config that turns the comparison off.
 inline constexpr const char* kNoConfig = "none";
 
-// Returns the companions that --config names: none for `none`, and if it is empty those that are
-// found near the checkpoint.  Throws: what open_companions throws.
+// Returns the companions that --config names: none for `none`; for an empty `config`, those found
+// near the checkpoint.  Throws: what open_companions throws.
 formats::hf::Companions companions_for(const std::string& config, const std::string& checkpoint);
 
 // The class that a configuration names.
 class ConfiguredModel {
  public:
-  // Lifetime: `companions` live as long.
+  // Lifetime: `companions` outlives this object.
   explicit ConfiguredModel(const formats::hf::Companions& companions);
 
-  // Nothing if there are no data of it; then `unknown` says why.
+  // Returns the class; nothing if there are no data of it: `unknown` then says why.
   const std::optional<formats::hf::Architecture>& architecture() const { return architecture_; }
   const std::string& unknown() const { return unknown_; }
 
-  // Returns the tensors under the names of a fit, and tells the report what changed.
+  // Returns the tensors under the names that `fit` gives, and reports the changes.
   formats::Value renamed(const formats::Value& tensors, const formats::hf::ArchitectureFit& fit,
                          ReportExtras& extras) const;
 
-  // Compares a model, its tensors by their names, with the class; where there are no data, with
-  // itself: its layers with each other, and its embedding with the configuration.  Tells the report
-  // what was compared.  `path`: the checkpoint, for messages.  `incomplete`: tensors may be
-  // missing. Throws: kKey for missing and unexpected names, kShape for other shapes.
+  // Compares the names and shapes of a model's tensors with the class.  Without data of the class,
+  // compares its layers with each other, and its embedding with the configuration.  Reports what
+  // was compared.  `path`: the checkpoint, for messages.  `incomplete`: tensors may be missing.
+  // Throws: kKey for missing and unexpected names, kShape for other shapes.
   void require(const std::string& path, const formats::Value& tensors, bool incomplete,
                ReportExtras& extras) const;
-  // As require, but compares nothing where there are no data.
+  // As require, but compares nothing if there are no data of the class.
   void require_known(const std::string& path, const formats::Value& tensors, bool incomplete,
                      ReportExtras& extras) const;
 
@@ -60,8 +60,8 @@ class ConfiguredModel {
 };
 
 // Compares a checkpoint's content before and after a change with the class of its configuration,
-// which may have changed with it: what was the model of that class has to be one still.  Other
-// content is compared with nothing.  Tells the report which.
+// which may have changed too.  A model that matched the class before must match it afterwards;
+// other content is not compared.  Reports which was the case.
 // Throws: kShape, kKey with the first difference.
 void require_still(const std::string& path, const formats::Value& before,
                    const formats::hf::Companions& config_before, const formats::Value& after,

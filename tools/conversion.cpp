@@ -33,10 +33,11 @@ using formats::Leaf;
 using formats::Value;
 using formats::megatron::Form;
 
-// An alias of hdf5 for --to: the suffix of such files.
+// An alias of hdf5 for --to: the usual suffix.
 constexpr std::string_view kShortHdf5 = "h5";
 
-// Returns whether it is an optimizer's step count: a float tensor that is a number, not a weight.
+// Returns whether the leaf is an optimizer's step count: a float tensor that is a number, not a
+// weight.
 bool is_step(const Leaf& leaf) {
   const auto* last = leaf.path.empty() ? nullptr : std::get_if<std::string>(&leaf.path.back());
   return last != nullptr && (*last == "step" || last->ends_with(".step"));
@@ -54,7 +55,7 @@ Value with_dtype(const formats::Checkpoint& source, const Value& content, format
   });
 }
 
-// Returns `content` without the prefixes of --strip-prefix, and records the changes.
+// Returns `content` without the prefixes of --strip-prefix, and reports the changes.
 Value stripped_content(const Value& content, const ConversionOptions& conversion,
                        const CommonOptions& common, ReportExtras& extras) {
   const formats::NameRules rules = strip_rules(conversion.strip_prefixes);
@@ -70,8 +71,8 @@ Value stripped_content(const Value& content, const ConversionOptions& conversion
   }
 }
 
-// Returns `content` without the prefix under which Lightning before 2.1 saved modules: Lightning
-// takes it away, too, where it makes one file of a folder.
+// Returns `content` without the prefix under which Lightning before 2.1 saved modules.  Lightning
+// removes it, too, when it makes one file of a folder.
 Value without_forward_module(const Value& content, const ConversionOptions& conversion,
                              const CommonOptions& common, ReportExtras& extras) {
   constexpr std::string_view kWrapper = "_forward_module.";
@@ -92,7 +93,7 @@ void replace_source(Prepared& prepared, std::shared_ptr<const formats::Checkpoin
   prepared.originals.push_back(std::exchange(prepared.source, std::move(next)));
 }
 
-// Says which versions of Megatron-Core write a torch_dist folder of that layout.
+// Reports which versions of Megatron-Core write a torch_dist folder of that layout.
 void note_layout(const std::string& layout, ReportExtras& extras) {
   const bool item = layout == formats::dcp::kMegatronItemLayout;
   extras.lines.push_back(formats::cat(
@@ -102,7 +103,7 @@ void note_layout(const std::string& layout, ReportExtras& extras) {
   extras.members.emplace_back("layout", layout);
 }
 
-// Gives Megatron-Core's content another form, and says what stays behind.
+// Changes the form of Megatron-Core's content, and reports the values left out.
 void change_form(Prepared& prepared, Value& content, Form& form, Form to) {
   if (form == to) return;
   formats::megatron::Reformed reformed =
@@ -222,8 +223,8 @@ Prepared prepare_conversion(const std::string& format, const ConversionOptions& 
   if (!conversion.writing.destination.empty())
     check_apart(common.path, conversion.writing.destination);
   std::unique_ptr<formats::Checkpoint> opened = open_source(common.path, common, streams);
-  // Tensors inside values count as the checkpoint's own if the format has no other place for them,
-  // or if they are to be cast like all others.
+  // Tensors inside values become tensors of the checkpoint if the format cannot hold them
+  // otherwise, or if they are to be cast like all others.
   if (format == "safetensors" || (dtype && format == "pt")) {
     const auto selected = [&](const std::string& key) {
       return common.keys.everything() || common.keys.selects(key);

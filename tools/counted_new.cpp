@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // An operator new that counts: memory from the heap is charged to the program's budget.
 //
-// Sanitizers have an operator new of their own, which finds more errors than this one could; with
-// them memory is not limited.
+// Not used with sanitizers, which have an operator new that finds more errors; memory is then not
+// limited.
 #include <malloc.h>
 
 #include <algorithm>
@@ -39,8 +39,8 @@ bool counts_memory() noexcept {
 
 namespace {
 
-// Counts the usable size of the allocation, which free gives back.  Memory that has not been
-// touched yet costs nothing, so it may be requested before it is counted.
+// Counts the usable size of the allocation, because that is what free gives back.  Untouched memory
+// costs nothing, so it may be allocated before it is counted.
 void* counted(void* memory) {
   if (memory == nullptr) throw std::bad_alloc();
   try {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// fsdp-ckpt diff: what two checkpoints of any formats and world sizes do not share.
+// fsdp-ckpt diff: the differences of two checkpoints of any formats and world sizes.
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -94,7 +94,7 @@ class DiffVerb : public Verb {
 
   void print_text(const Comparison& found, const Streams& streams) const {
     const ChangeUnit unit = kUnits.at(by_);
-    // `--by layer` asks for each layer; of modules and tensors there are many.
+    // `--by layer` asks for each layer, so layers are not folded.
     const bool fold = fold_ || (streams.columns != 0 && !no_fold_ && unit != ChangeUnit::kLayer);
     auto changes = changes_of(found.compared, unit);
     if (fold) changes = folded(changes, found.compared);

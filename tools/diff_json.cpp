@@ -78,7 +78,7 @@ Json tolerance_json(const DiffOptions& options) {
   Json::Object object;
   object.emplace_back("exact", tolerance.exact);
   object.emplace_back("close", options.close);
-  // --close has one for each dtype.
+  // --close has a tolerance for each dtype, so there is no single number.
   const auto number = [&](bool given, double value) {
     return tolerance.exact || (options.close && !given) ? Json() : Json(value);
   };

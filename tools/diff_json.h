@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The result of `diff` for programs.
+// Prints the result of `diff` as JSON.
 #pragma once
 
 #include <iosfwd>
@@ -10,8 +10,8 @@
 
 namespace fsdp::cli {
 
-// `tensors`: one change for each tensor that differs.  `groups`: changes of modules or layers where
-// `unit` is one.  Written as it goes: there may be a difference for every tensor.
+// Prints the result as it goes, since every tensor may differ.  `tensors`: one change for each
+// tensor that differs.  `groups`: changes of modules or layers, if `unit` is one of these.
 void print_diff_json(const DiffOptions& options, const Comparison& found,
                      const std::vector<Change>& tensors, ChangeUnit unit,
                      const std::vector<Change>& groups, std::ostream& out);

@@ -20,8 +20,8 @@ namespace {
 using formats::cat;
 
 constexpr int kSignificantDigits = 3;  // of numbers in the table
-// Differences up to this count as rounding and are shown in representable numbers, a count that
-// says nothing about larger ones.
+// Up to this count, differences are shown as multiples of the spacing of floats (ulps): they are
+// rounding.  For larger differences the count says nothing.
 constexpr std::uint64_t kRoundingUlps = 16;
 
 std::string difference_text(const Difference& difference) {
@@ -48,7 +48,7 @@ std::string kind_text(DifferenceKind kind) {
   return kind == DifferenceKind::kOnlyB ? "only in B" : kind_word(kind);
 }
 
-// Keys of the same kind of difference.
+// A row for keys with the same kind of difference.
 struct KeyRow {
   DifferenceKind kind;
   std::string name;
@@ -126,7 +126,7 @@ class ChangeTable {
   void print(const Streams& streams) const { table_.print(streams.out, streams.columns); }
 
  private:
-  // Returns the index of the largest distance, or else of the first element that differs.
+  // Returns the index of the largest difference, else of the first element that differs.
   static std::string place_text(const ComparedTensor& tensor) {
     const formats::TensorDifference& figures = tensor.figures;
     const std::uint64_t at = figures.max_abs == 0 ? figures.first : figures.max_abs_at;

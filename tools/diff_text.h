@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The result of `diff` for people.
+// Prints the result of `diff` for users.
 #pragma once
 
 #include <cstddef>
@@ -12,12 +12,12 @@ namespace fsdp::cli {
 
 struct DiffListing {
   std::size_t limit;  // rows
-  bool fold;          // of keys as well: those of numbered layers in one row
-  ChangeUnit unit;    // of `changes`
+  bool fold;          // also of keys: one row for numbered layers
+  ChangeUnit unit;    // what `changes` are about
 };
 
-// The differences and a summary; nothing where the checkpoints are the same and the user wants no
-// words.
+// Prints the differences and a summary; nothing if the checkpoints are the same and --quiet is
+// given.
 void print_diff_text(const DiffOptions& options, const Comparison& found,
                      const std::vector<Change>& changes, const DiffListing& listing,
                      const Streams& streams);

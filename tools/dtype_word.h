@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The dtypes that --dtype understands.
+// Parses the dtypes of --dtype.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace fsdp::cli {
 
-// Returns the floating-point dtype that `word` names: PyTorch's name of it, or one of the short
-// forms bf16, fp16, fp32 and fp64.
+// Returns the floating-point dtype that `word` names: by PyTorch's name, or as bf16, fp16, fp32 or
+// fp64.
 // Throws: kUsage for an unknown word and for a dtype that is not floating-point.
 formats::DType floating_dtype(const std::string& word);
 

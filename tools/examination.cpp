@@ -51,7 +51,7 @@ class Examiner {
     options_.allowed_globals = wanted.common.allowed_globals;
     options_.cancelled = [] { return formats::interrupted(); };
     options_.team = wanted.common.team;
-    whole_ = wanted.common.keys.everything();  // keys are those of the whole
+    whole_ = wanted.common.keys.everything();  // selected keys are of the whole, not of a part
   }
 
   Examination run() {
@@ -59,7 +59,7 @@ class Examiner {
     for (const std::string& part : whole_ ? formats::parts_of_step(path) : no_parts_)
       read_part(part);
     if (examination_.parts.empty()) {
-      // Of what could not be opened it is not known which files are its own.
+      // If the checkpoint could not be opened, its own files are unknown.
       const auto files = read(path, "");
       if (whole_ && files) read_beside(*files);
       if (!examination_.parts.empty()) examination_.parts.insert(examination_.parts.begin(), "");
@@ -68,7 +68,7 @@ class Examiner {
       add(formats::missing_model(examination_.parts), "");
     }
     options_.on_progress = {};
-    // If only some keys are checked, most of the data are not needed.
+    // If only some keys are checked, most data need not be read for the seal.
     options_.fast = wanted_.fast || !wanted_.common.keys.everything();
     examination_.sealing = check_sealing(path, options_, false, examination_.report.findings);
     return std::move(examination_);
@@ -84,7 +84,7 @@ class Examiner {
     for (const std::string& part : unread_beside(files)) read_part(part);
   }
 
-  // Returns the checkpoints in the folder that none of `files` is a part of.
+  // Returns the checkpoints in the folder to which none of `files` belongs.
   std::vector<std::string> unread_beside(const std::vector<std::string>& files) {
     try {
       return formats::unread_checkpoints(wanted_.common.path, files);
@@ -104,7 +104,7 @@ class Examiner {
       read((std::filesystem::path(folder) / part).native(), part);
       examination_.parts.push_back(part);
     } catch (const Error& error) {
-      // It has the name of a checkpoint, and is none.
+      // The file has the name of a checkpoint, but is not one.
       if (error.code() != ErrorCode::kUnknownFormat && error.code() != ErrorCode::kUnsupported)
         throw;
       Finding finding = finding_of(error);
@@ -114,8 +114,8 @@ class Examiner {
     }
   }
 
-  // Reads one checkpoint, and returns the paths below it of the files that it consists of; nothing
-  // if it could not be opened.
+  // Reads one checkpoint.  Returns the paths of its files, relative to `path`; nothing if it could
+  // not be opened.
   std::optional<std::vector<std::string>> read(const std::string& path, const std::string& part) {
     std::optional<std::vector<std::string>> files;
     formats::VerifyReport report;
@@ -148,14 +148,14 @@ class Examiner {
       add(std::move(named), part);
       checkpoint->check_unchanged();
     } catch (const Error& error) {
-      // That of another member of the team is no finding of this one.
+      // Another member's error is not a finding of this member.
       if (options_.team != nullptr && options_.team->failed()) throw;
-      // A sealed path was a checkpoint once: its seal shows what has changed.
+      // A sealed path was a checkpoint: the seal shows what has changed.
       const bool unreadable =
           error.code() == ErrorCode::kUnknownFormat || error.code() == ErrorCode::kUnsupported;
       const bool sealed = unreadable && formats::find_seal(wanted_.common.path);
       if (is_no_finding(error.code()) && !sealed) throw;
-      // It could not even be opened: that is the finding.
+      // The error of opening is itself the finding.
       add({finding_of(error)}, part);
     }
     examination_.report.items += report.items;
@@ -180,7 +180,7 @@ class Examiner {
             .hint = error.hint()};
   }
 
-  // Adds findings; their files get the part in front.
+  // Adds findings, with the part in front of their files.
   void add(formats::Findings findings, const std::string& part) {
     const bool folder =
         !part.empty() && formats::is_folder(std::filesystem::path(wanted_.common.path) / part);
@@ -230,7 +230,7 @@ formats::Findings findings_of_part(const Examination& examination, const std::st
   };
   formats::Findings found;
   for (const Finding& finding : examination.report.findings) {
-    // Those of the folder's own files are of no other part.
+    // A finding about the folder's own files belongs to no other part.
     const bool of_it = part.empty()
                            ? std::none_of(examination.parts.begin(), examination.parts.end(),
                                           [&](const std::string& other) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Looks for every damage of a checkpoint: the common part of verify, latest and prune, so that they
+// Looks for all damage of a checkpoint.  Verify, latest and prune share this code, so that they
 // agree on which checkpoints are sound.
 #pragma once
 
@@ -28,23 +28,23 @@ void declare_examination(OptionSet& options, ExaminationOptions& examination);
 struct Examination {
   std::string path;    // escaped
   std::string format;  // empty if it could not be opened
-  // If several checkpoints lie in the folder, their paths below it, that of the folder's own files
-  // is empty.  Findings name files below the folder.
+  // If several checkpoints lie in the folder, their paths below it; empty for the folder's own
+  // files.  Findings name files below the folder.
   std::vector<std::string> parts;
   formats::VerifyReport report;
   Sealing sealing;
   std::size_t files = 0;
 };
 
-// Reads the whole checkpoint, or with `fast` its metadata, and every other one in its folder.
-// `verb`: for the line of progress.
-// Throws: what says nothing about the checkpoint itself: kNotFound, kUnknownFormat, kUnsupported,
-// kInterrupted, kIo, ...
+// Reads the whole checkpoint, or with `fast` its metadata, and every other checkpoint in its
+// folder. `verb`: for the progress line.
+// Throws: errors that say nothing about the checkpoint itself: kNotFound, kUnknownFormat,
+// kUnsupported, kInterrupted, kIo, ...
 Examination examine(const ExaminationOptions& options, const std::string& verb,
                     const Streams& streams);
 
-// Examines, as `examine` does, the checkpoints in the folder that none of `files`, which are paths
-// below it, is a part of.
+// Examines, like `examine`, the checkpoints in the folder to which none of `files` belongs.
+// `files` are paths below the folder.
 formats::Findings examine_beside(const ExaminationOptions& options,
                                  const std::vector<std::string>& files, const std::string& verb,
                                  const Streams& streams);
@@ -52,12 +52,12 @@ formats::Findings examine_beside(const ExaminationOptions& options,
 // Returns the findings about a part.
 formats::Findings findings_of_part(const Examination& examination, const std::string& part);
 
-// Adds the findings that the options ask for, and returns whether the checkpoint is sound: nothing
-// is damaged or unsafe, with `strict` nothing unknown either.
+// Adds the findings that the options require, and returns whether the checkpoint is sound: nothing
+// is damaged or unsafe, and with `strict` nothing is unknown.
 // Requires: throw_if_unread passed.
 bool judge(const ExaminationOptions& options, Examination& examination);
 
-// Findings of that severity.
+// Returns the number of findings of that severity.
 std::size_t count(const formats::Findings& findings, formats::Finding::Severity severity);
 
 }  // namespace fsdp::cli

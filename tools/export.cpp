@@ -26,7 +26,7 @@ using formats::Json;
 using formats::Value;
 using formats::hf::Companions;
 
-// As large as the files of published models.
+// The size of the files of published models.
 constexpr std::uint64_t kMaxShardBytes = 5'000'000'000;
 
 class ExportVerb : public Verb {
@@ -107,8 +107,7 @@ class ExportVerb : public Verb {
   }
 
  private:
-  // Lets config.json name the dtype that is written and whether it is quantized, and says what is
-  // copied.
+  // Sets the written dtype and the quantization in config.json, and reports what is copied.
   static void report_companions(Prepared& prepared, Companions& companions) {
     const std::string quantized = formats::hf::quantized_name(prepared.content);
     if (quantized.empty()) {
@@ -128,7 +127,7 @@ class ExportVerb : public Verb {
     std::string folder;
     for (const formats::hf::Companion& companion : companions.files) {
       copied.emplace_back(companion.name);
-      // Nobody named them, so it says where they come from.
+      // The user did not name these files, so the report tells their folder.
       const bool other = companions.found && companion.folder != folder;
       if (other) folder = companion.folder;
       list += cat(list.empty() ? "" : ", ", other ? "from " + formats::escape(folder) + ": " : "",
@@ -154,7 +153,7 @@ class ExportVerb : public Verb {
     return text + "\n";
   }
 
-  // Says what loads the folder.
+  // Returns how the folder can be loaded.
   std::string loading(const Companions& companions) const {
     if (!companions.config)
       return "from_pretrained needs a config.json beside it: --config gives one";

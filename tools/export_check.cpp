@@ -28,7 +28,7 @@ using formats::Checkpoint;
 using formats::TargetPiece;
 using formats::Value;
 
-// Operations whose results do not tell what they were made of.
+// Operations that cannot be undone from their results.
 constexpr std::array<std::string_view, 7> kOneWay = {"add",      "cast",  "dequantize", "low_rank",
                                                      "quantize", "scale", "trim"};
 
@@ -61,7 +61,7 @@ class Check {
   Check(const std::filesystem::path& folder, const CommonOptions& common)
       : shown_(formats::escape(folder.native())), common_(common) {}
 
-  // `made` has to have the bits of `origin`; what only `origin` has is left out.
+  // Checks that `made` has the bits of `origin`.  Records what only `origin` has as left out.
   void compare(const Tensors& origin, const Tensors& made, ExportCheck& result) {
     std::vector<TargetPiece> left;
     std::vector<TargetPiece> right;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads what export wrote again, and compares it with the model that it was made of.
+// Reads the output of export again, and compares it with its source.
 #pragma once
 
 #include <cstdint>
@@ -18,16 +18,16 @@ namespace fsdp::cli {
 struct ExportCheck {
   std::uint64_t tensors = 0;  // compared
   std::uint64_t bytes = 0;    // of the folder
-  // Whether the map was undone: else, since it computes or has no way back, the folder was compared
-  // with what the map makes.
+  // True: the map was undone and the result compared with the source.  False: the folder was
+  // compared with the map's result, since the map computes or has no inverse.
   bool undone = true;
-  std::vector<std::string> left_out;  // tensors of the model that the folder does not have
+  std::vector<std::string> left_out;  // tensors of the model that the folder lacks
 };
 
-// `folder`: what was written.  `model`: what named_model returned, of `planned` content after
-// casts, whose tensors are those of `source`. Each tensor of the folder has to have the bits that
-// the model has, cast where the export casts. Throws: kMismatch naming the first tensor and element
-// that differ, what reading throws.
+// Checks that each tensor in `folder`, the output, has the model's bits, cast where the export
+// casts.  `model`: the result of named_model for the content `planned` after casts, whose tensors
+// belong to `source`.  Throws: kMismatch naming the first tensor and element that differ; what
+// reading throws.
 ExportCheck check_export(const std::filesystem::path& folder, const NamedModel& model,
                          const formats::Checkpoint& source, const formats::Value& planned,
                          const MapChoice& choice, const CommonOptions& common);

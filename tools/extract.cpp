@@ -33,16 +33,16 @@ using formats::TensorEntry;
 
 // Arrays with more elements are printed without their middle.
 constexpr std::uint64_t kMaxShown = 1000;
-// Text of so many elements is kept until their checksums were compared; more is printed as it
-// comes.
+// Up to this many elements, text is held back until checksums were compared; longer text is printed
+// at once.
 constexpr std::uint64_t kMaxHeld = 1U << 20U;
-// A view may repeat one stored element without end; no more than this is read for one slice.
+// The most bytes read for one slice: a view may repeat one stored element without end.
 constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 44U;
 // The OUT that is not a file.
 constexpr std::string_view kStandardOutput = "-";
 constexpr std::size_t kWholeValueText = 1U << 20U;
 
-// A key, and the slice behind it.
+// A key, and the slice after it.
 struct Wanted {
   std::string key;
   std::optional<std::string> slice;
@@ -56,7 +56,7 @@ std::optional<std::size_t> find_key(const Entries& entries, const std::string& k
   return static_cast<std::size_t>(found - entries.begin());
 }
 
-// Returns the whole word if a key reads so, else the part before the last '['.
+// Returns the whole word if it is a key, else its part before the last '['.
 Wanted wanted_in(const formats::Index& index, const std::string& word) {
   const bool whole = find_key(index.tensors, word) || find_key(index.values, word);
   const std::size_t open = word.rfind('[');
@@ -68,8 +68,8 @@ bool is_glob(const std::string& word) {
   return word.find_first_of("*?") != std::string::npos;
 }
 
-// A name for a file that has the key's letters, digits, '.', '_' and '-', and %2F for a slash: no
-// two keys have one name, and none leaves the folder.
+// Returns a file name made of the key's letters, digits, '.', '_' and '-', and escapes such as %2F
+// for a slash.  No two keys have the same name, and no name leaves the folder.
 std::string file_name_of(const std::string& key, const std::string& format) {
   constexpr std::string_view kHex = "0123456789ABCDEF";
   std::string name;
@@ -173,7 +173,7 @@ class ExtractVerb : public Verb {
     }
   }
 
-  // Every tensor that the glob matches becomes a file of a new folder.
+  // Writes every tensor that the glob matches to a file in a new folder.
   int extract_all(formats::Checkpoint& checkpoint, const CommonOptions& common,
                   const Streams& streams) const {
     if (writing_.destination.empty() || writing_.destination == kStandardOutput)
@@ -373,7 +373,7 @@ class ExtractVerb : public Verb {
     }
   }
 
-  // Elements in the order of the array, written as they come.
+  // Writes the elements in the order of the array, as they are read.
   void print_json(const Extraction& extraction, const Wanted& wanted, const CommonOptions& common,
                   const Streams& streams, std::ostream& out) const {
     formats::JsonWriter json([&](std::string_view text) { out << text; });
@@ -405,7 +405,7 @@ class ExtractVerb : public Verb {
                                        ": the suffix is neither .npy nor .pt; say --to"));
   }
 
-  // Bare elements may read as anything: only an archive has a pickle.
+  // Bare elements may look like anything; only an archive has a pickle to check.
   formats::OutputOptions output_options(const std::string& format,
                                         const CommonOptions& common) const {
     formats::OutputOptions options = writing_.output(common);

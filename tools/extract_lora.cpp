@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// fsdp-ckpt extract-lora: what training changed, as a LoRA adapter.
+// fsdp-ckpt extract-lora: the changes made by training, as a LoRA adapter.
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -143,7 +143,7 @@ class ExtractLoraVerb : public Verb {
                                            const formats::ModelTensors& tuned,
                                            formats::LoraExtractOptions options,
                                            const Streams& streams) {
-    // How often each weight is read depends on its rank.
+    // The total is unknown: how often a weight is read depends on its rank.
     Progress progress(streams.err, streams.show_progress, "extract-lora", 0);
     std::uint64_t done = 0;
     options.on_bytes = [&](std::uint64_t bytes) { progress.update(done += bytes); };

@@ -160,7 +160,7 @@ class PtFile : public TensorFile {
   formats::TorchSaveLayout layout_;
 };
 
-// Fills a file with the elements, and with what stands around them.
+// Writes the elements and the parts around them.
 formats::CopyResult write_into(const Extraction& extraction, TensorFile& layout,
                                formats::OutputFile& file, const CommonOptions& common,
                                const Streams& streams) {

@@ -31,8 +31,8 @@ struct Extraction {
   std::uint64_t bytes() const;
 };
 
-// Reads the box of the slice and hands out its elements in order, without those that steps leave
-// out.  Throws: what visit_pieces throws.
+// Reads the box of the slice and hands out the elements of the slice in order.  Throws: what
+// visit_pieces throws.
 formats::CopyResult read_slice(const Extraction& extraction, const CommonOptions& common,
                                const Streams& streams,
                                const std::function<void(std::span<const std::byte>)>& take);
@@ -43,18 +43,19 @@ class TensorFile {
   virtual ~TensorFile() = default;
   virtual std::uint64_t bytes() const = 0;
   virtual std::uint64_t data_offset() const = 0;
-  // Returns everything but the elements, if all of it precedes them and does not depend on them.
+  // Returns everything but the elements, if all of it precedes the elements and does not depend on
+  // them.
   virtual std::optional<std::string> head() const { return std::nullopt; }
   // Writes everything but the elements, whose CRC-32 is `crc`.
   virtual void write_rest(formats::OutputFile& file, std::uint32_t crc) = 0;
 };
 
-// "npy" or "pt".
+// Makes the layout for `format`, "npy" or "pt".
 // Throws: kUnsupported if numpy has no such dtype, or PyTorch cannot save it.
 std::unique_ptr<TensorFile> make_tensor_file(const std::string& format,
                                              const Extraction& extraction);
 
-// Bytes that are not elements' belong to the file; written under a temporary name and renamed.
+// Writes the elements and the bytes around them to a file under a temporary name, then renames it.
 formats::CopyResult write_tensor_file(const Extraction& extraction, TensorFile& layout,
                                       const std::string& destination,
                                       const formats::OutputOptions& options,
@@ -66,7 +67,7 @@ formats::CopyResult stream_tensor(const Extraction& extraction, const TensorFile
                                   std::ostream& out, const CommonOptions& common,
                                   const Streams& streams);
 
-// Writes tensors, of which each has a layout, into a new folder, under these names.
+// Writes each tensor, with its layout and its name, into a new folder.
 formats::CopyResult write_tensor_folder(const std::vector<Extraction>& extractions,
                                         const std::vector<std::unique_ptr<TensorFile>>& layouts,
                                         const std::vector<std::string>& names,

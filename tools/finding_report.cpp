@@ -19,7 +19,7 @@ void print_finding(const formats::Finding& finding, const Streams& streams) {
   std::string text =
       formats::cat(coloured(word, bad ? Colour::kRed : Colour::kYellow, streams.color), ": ",
                    formats::place_text(finding), message_of(finding));
-  // Most messages name the place themselves.
+  // Most messages already name the place.
   if (finding.bytes && finding.message.find("byte") == std::string::npos)
     text += formats::cat(" (bytes ", finding.bytes->begin, " to ", finding.bytes->end, ')');
   streams.out << wrapped(text, streams.columns) << '\n';

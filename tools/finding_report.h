@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shows the findings of a checkpoint in verbs.
+// Prints findings, for verbs.
 #pragma once
 
 #include "formats/bytes/base/json.h"
@@ -8,9 +8,9 @@
 
 namespace fsdp::cli {
 
-// Throws the first finding that says that a file could not be read
-// (formats/bytes/files/no_answer.h), as an Error with `path` in front: the checkpoint is then known
-// neither as sound nor as damaged. Prints the other findings before that, if there are `streams`.
+// If a finding says that a file could not be read (formats/bytes/files/no_answer.h), throws the first
+// such finding as an Error with `path` in front: it is then unknown whether the checkpoint is
+// sound.  Prints the other findings before, unless `streams` is null.
 void throw_if_unread(const formats::Findings& findings, const std::string& path,
                      const Streams* streams);
 
@@ -18,7 +18,7 @@ void throw_if_unread(const formats::Findings& findings, const std::string& path,
 // With colours, its first word is red if the checkpoint is damaged or unsafe, else yellow.
 void print_finding(const formats::Finding& finding, const Streams& streams);
 
-// {"severity", "code", "file", "key", "begin", "end", "message"}.
+// Returns {"severity", "code", "file", "key", "begin", "end", "message"}.
 formats::Json finding_json(const formats::Finding& finding);
 
 }  // namespace fsdp::cli

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Floating numbers for people.
+// Floating-point numbers for users.
 #pragma once
 
 #include <array>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keys of numbered layers that are alike, as one.
+// Joins the keys of numbered layers that are alike.
 #pragma once
 
 #include <cstddef>
@@ -11,16 +11,16 @@
 namespace fsdp::cli {
 
 struct FoldedKey {
-  std::string name;                  // "layers.{0..31}.weight"; of one member its key
+  std::string name;                  // "layers.{0..31}.weight"; with one member, its key
   std::vector<std::size_t> members;  // positions in Index::tensors
 };
 
 // Folds the tensors of an index as `inspect` does (see key_tree), in natural order of their names.
-// Tensors of the same key are not told apart; then nothing is folded.
+// Folds nothing if several tensors have the same key.
 std::vector<FoldedKey> folded_keys(const formats::Index& index);
 
-// Returns the part of `key` in place of the range "{...}" of `name`; the whole key if `name` has
-// more ranges, or none.
+// Returns the part of `key` at the place of the range "{...}" in `name`; the whole key unless
+// `name` has exactly one range.
 std::string folded_part(const std::string& name, const std::string& key);
 
 }  // namespace fsdp::cli

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// fsdp-ckpt groups: parameter groups of optimizers are divided and joined.
+// fsdp-ckpt groups: divides and joins parameter groups of optimizers.
 #include <charconv>
 
 #include "formats/bytes/base/error.h"
@@ -19,7 +19,7 @@ using formats::cat;
 
 constexpr std::size_t kShownOption = 60;
 
-// Positions with commas between them.
+// Parses positions separated by commas.
 std::vector<std::size_t> parse_positions(const std::string& text) {
   std::vector<std::size_t> positions;
   for (std::size_t at = 0; at <= text.size();) {
@@ -90,7 +90,7 @@ class GroupsVerb : public Verb {
     return edit;
   }
 
-  // Adds the options that help.
+  // Edits the groups; errors name the options that help.
   formats::GroupsEdited edited_groups(const formats::Checkpoint& source,
                                       const formats::Value& content,
                                       const formats::GroupEdit& edit) const {

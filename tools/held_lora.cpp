@@ -25,8 +25,8 @@ constexpr const char* kPeftConfig = "adapter_config.json";
 constexpr const char* kVerlMeta = "lora_train_meta.json";
 constexpr std::size_t kNameText = 200;
 
-// Returns whether one of the modules of a name is what peft, torchtune or Megatron-Bridge put
-// around a module that has an adapter.
+// Returns whether a component of the name is one that peft, torchtune or Megatron-Bridge put around
+// a module with an adapter.
 bool is_of_adapter(const std::string& name) {
   const std::string own = "." + name;
   for (const char* const words : {".lora_", ".base_layer.", ".modules_to_save.", ".token_adapter.",
@@ -106,7 +106,7 @@ std::optional<formats::LoraMerge> merged_held_adapter(const formats::Checkpoint&
             " OUT --adapter-config FILE merges it (or --alpha A, which torchtune has in its "
             "recipe and Megatron-Bridge in run_config.yaml), and export takes OUT"));
   }
-  // Not owned: the verb keeps it.
+  // Does not own: the verb keeps the source.
   const std::shared_ptr<const formats::Checkpoint> base(
       std::shared_ptr<const formats::Checkpoint>{}, &source);
   formats::LoraMergeOptions options;

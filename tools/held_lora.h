@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// LoRA adapters on the command line: where their settings are, and checkpoints that hold one
+// LoRA adapters on the command line: where their settings are, and checkpoints that hold an adapter
 // beside its base.
 #pragma once
 
@@ -15,24 +15,24 @@
 
 namespace fsdp::cli {
 
-// Reads peft's adapter_config.json, or verl's lora_train_meta.json by its name.
+// Reads peft's adapter_config.json, or, by its name, verl's lora_train_meta.json.
 formats::AdapterConfig read_adapter_config(const std::filesystem::path& path);
 
-// The file that says how the matrices of an adapter are meant, in its folder or the one around it.
-// Empty if there is none.
+// Returns the path of the settings of an adapter, in its folder or the parent folder.  Empty if
+// there are none.
 std::filesystem::path find_adapter_config(const std::string& path);
 
-// The checkpoint by the names of modules, which an adapter has: Megatron-Core's folders join
-// layers. The result keeps what it reads.
+// Returns the checkpoint with the names of modules, as an adapter has them: Megatron-Core's folders
+// join layers.  The result keeps its source alive.
 std::shared_ptr<const formats::Checkpoint> by_module(
     std::shared_ptr<const formats::Checkpoint> source, formats::Value& content);
 
-// Says what stays behind of the states that an optimizer has of matrices.
+// Reports the optimizer states of adapter matrices that are left out.
 void note_dropped_states(std::size_t dropped, formats::LoraMerge& merge);
 
-// Merges the adapter that the content of a checkpoint holds beside its base, with the settings that
-// lie beside `path`, and adds what it did to the report.  Nothing if it holds none.  If the merge
-// unties an embedding and a head, so does the configuration.
+// Merges the adapter that the content of a checkpoint holds beside its base, by the settings beside
+// `path`, and reports the changes.  Returns nothing if there is no adapter.  If the merge unties an
+// embedding and a head, the configuration is changed accordingly.
 // Lifetime: `source` outlives the result.
 // Throws: kNotFound without settings, kMismatch for an adapter without its base, naming the next
 // command; what merge_lora throws.
@@ -42,8 +42,8 @@ std::optional<formats::LoraMerge> merged_held_adapter(const formats::Checkpoint&
                                                       formats::hf::Companions& companions,
                                                       ReportExtras& extras);
 
-// Throws: kUnsupported if names of a model are those of an adapter, which no class has.  `path`: of
-// the checkpoint, for messages.
+// Throws: kUnsupported if names of a model look like those of an adapter, which no class has.
+// `path`: the checkpoint, for messages.
 void refuse_adapter_names(const std::string& path, const std::vector<std::string>& names);
 
 }  // namespace fsdp::cli

@@ -20,14 +20,14 @@ constexpr const char* kFooter =
     "Exit status: 0 done, sound, same; 1 the answer is no; 2 it could not be done.\n"
     "'fsdp-ckpt help VERB' explains a verb.";
 
-// Blanks before a name, and the column that its explanation begins in: a smaller one on terminals
+// Blanks before a name, and the column where its explanation begins, which is smaller on terminals
 // with fewer columns than kWide.
 constexpr std::size_t kHelpIndent = 2;
 constexpr std::size_t kColumn = 32;
 constexpr std::size_t kNarrowColumn = 24;
 constexpr std::size_t kWide = 80;
 
-// "-k, --keys GLOB"; long names stand below each other.
+// Returns "-k, --keys GLOB"; several long names stand on separate lines.
 std::string option_text(const OptionRecord& option) {
   std::string text = "    ";
   for (const std::string& name : option.names) {
@@ -45,7 +45,7 @@ class HelpText {
   explicit HelpText(std::size_t columns)
       : columns_(columns), column_(columns == 0 || columns >= kWide ? kColumn : kNarrowColumn) {}
 
-  // On a terminal, lines break where it needs them to.
+  // On a terminal, lines break where its width requires.
   std::string paragraph(std::string text) const {
     if (columns_ != 0) std::replace(text.begin(), text.end(), '\n', ' ');
     return wrapped(text, columns_, 0) + "\n";
@@ -79,7 +79,7 @@ class HelpText {
     return lines.empty() ? lines : "\n" + heading + ":\n" + lines;
   }
 
-  // Commands that are too long go on behind a backslash.
+  // Long commands continue on the next line after a backslash.
   std::string examples(const std::vector<std::string>& commands) const {
     std::string lines = "\nExamples:\n";
     for (const std::string& command : commands) {
@@ -93,7 +93,7 @@ class HelpText {
  private:
   static constexpr const char* kBreak = " \\\n";
 
-  // Returns a line of help: the words to type, and their effect.
+  // Returns a line of help: the words to type, and their explanation.
   std::string line(const std::string& typed, const std::string& explanation) const {
     std::string above;
     std::string lead = std::string(kHelpIndent, ' ') + typed;

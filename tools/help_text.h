@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The help of the tool and of its verbs, made of their records.
+// The help of the tool and of its verbs, made from their records.
 #pragma once
 
 #include <cstddef>
@@ -7,9 +7,9 @@
 
 namespace fsdp::cli {
 
-// Each returns lines that fit into `columns`; 0: they have any length.
+// Both return lines of at most `columns` characters; 0: no limit.
 std::string tool_help(std::size_t columns);
-// Requires: there is a verb of that name.
+// Requires: a verb of that name exists.
 std::string verb_help(const std::string& name, std::size_t columns);
 
 }  // namespace fsdp::cli

@@ -27,7 +27,7 @@ using formats::cat;
 using formats::Value;
 using formats::map::Direction;
 
-// `value` inside mappings of the dotted names of `place`.
+// Returns `value` inside mappings with the dotted names of `place`.
 Value nested(const std::string& place, Value value) {
   for (std::size_t end = place.size(); end != 0;) {
     const std::size_t dot = place.rfind('.', end - 1);
@@ -117,7 +117,7 @@ class ImportVerb : public Verb {
     return {std::move(mapped.checkpoint), nested(under_, std::move(mapped.content))};
   }
 
-  // Returns the tensors under the names that the class's modules have.
+  // Returns the tensors under the names of the class's modules.
   Value as_modules(const formats::Checkpoint& source, const ConfiguredModel& configured,
                    const Value& tensors, ReportExtras& extras) const {
     formats::Json& report = extras.members.emplace_back("renamed", nullptr).second;
@@ -144,7 +144,8 @@ class ImportVerb : public Verb {
     });
   }
 
-  // Returns the built-in map that makes the tensors of the class's modules; empty: there is none.
+  // Returns the built-in map whose result has the tensors of the class's modules; empty: there is
+  // none.
   std::string map_of_modules(const formats::Checkpoint& source,
                              const formats::hf::Architecture& own, const Value& tensors) const {
     for (const auto& map :
@@ -157,14 +158,14 @@ class ImportVerb : public Verb {
             own.differences(formats::hf::shapes_of(made.content));
         if (found.empty() && !found.as_files) return word;
       } catch (const Error&) {
-        // It needs other shapes, or parameters that nobody gave.
+        // The map needs other shapes, or parameters that were not given.
       }
     }
     return {};
   }
 
-  // A quantized model in bfloat16, by another map, if the rules know nothing of scales; else
-  // nothing.
+  // Returns a quantized model in bfloat16, by another map, if the rules do not handle scales;
+  // otherwise nothing.
   static formats::map::Mapped dequantized(const formats::Checkpoint& source, const Value& tensors,
                                           const formats::map::Rules& rules, ReportExtras& extras) {
     const std::string scales = formats::hf::quantized_name(tensors);
@@ -190,10 +191,10 @@ class ImportVerb : public Verb {
     return false;
   }
 
-  // Several trainers' models have the same published form.
+  // Returns an error that lists the maps: models of several trainers have the same published form.
   static Error no_map(const Value& tensors) {
     std::vector<std::string> names = formats::hf::names_of(tensors);
-    // Maps that know nothing of scales take the model without them.
+    // Maps that do not handle scales fit the model without them.
     std::erase_if(names, [](const std::string& name) { return name.ends_with("_scale_inv"); });
     std::string list;
     for (const auto& map : formats::map::fitting_maps(names, {}, Direction::kReverse))

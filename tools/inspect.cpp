@@ -75,7 +75,7 @@ class TreePrinter {
         read_values_(read_values),
         table_({Column::kName, Column::kWhole, Column::kWhole, Column::kNumber, Column::kText}) {}
 
-  // Reads the values that are shown.
+  // Reads the values that will be shown.
   void read(const KeyNode& tree) { children(tree, "", 1); }
   void print(std::ostream& out, std::size_t columns) const { table_.print(out, columns); }
 
@@ -186,7 +186,7 @@ formats::Value read_value(const formats::Checkpoint& checkpoint, const formats::
 
 bool reads_values(const InspectOptions& options, const formats::Checkpoint& checkpoint) {
   const formats::Index& index = checkpoint.index();
-  // A .metadata sent without its data files: the values lie in the missing files.
+  // Without data files, such as for a .metadata sent alone, no value can be read.
   const bool any_file =
       index.files.empty() || std::any_of(index.files.begin(), index.files.end(),
                                          [](const auto& file) { return file.bytes.has_value(); });
@@ -218,7 +218,7 @@ bool within_budget(const InspectOptions& options, const formats::Checkpoint& che
   return false;
 }
 
-// Reads only metadata, and the values if they are requested.  Returns the exit status.
+// Reads only metadata, and values on request.  Returns the exit status.
 int inspect(const InspectOptions& options, const Streams& streams) {
   if (!options.html.empty()) check_apart(options.common.path, options.html);
   const auto checkpoint =
@@ -239,7 +239,7 @@ int inspect(const InspectOptions& options, const Streams& streams) {
                   << count_of(checkpoint->index().tensors.size(), "tensor") << '\n';
     }
   } else {
-    // On a terminal, thousands of equal lines help nobody.
+    // On a terminal, equal layers are folded by default: thousands of equal lines do not help.
     const bool alone = streams.columns != 0 && !options.no_fold && !options.chunks;
     const auto tree = key_tree(checkpoint->index(), options.fold || alone);
     const bool values = reads_values(options, *checkpoint);

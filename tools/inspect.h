@@ -23,8 +23,8 @@ struct InspectOptions {
   bool files = false;                      // show each file: bytes, rank
   When values = When::kAuto;               // read values (kAuto: if there are few)
   std::string html;                        // file of the page; empty: none
-  bool force = false;                      // replace that file
-  std::optional<std::uint64_t> max_bytes;  // limit on all files; more gives status 1
+  bool force = false;                      // replace an existing file
+  std::optional<std::uint64_t> max_bytes;  // limit on the bytes of all files; status 1 above it
 };
 
 // Returns the format in words: "sharded checkpoint (torch.distributed.checkpoint)", "safetensors
@@ -33,16 +33,16 @@ std::string format_name(const formats::CheckpointDescription& description);
 
 // The name shown if the object itself is one tensor or value, and has no key.
 inline constexpr std::string_view kRootName = "(root)";
-// A key for people.
+// Returns a key for users.
 std::string shown_key(const std::string& key, const formats::KeyPath& path);
 
-// Reads a value; an error names the way around it.
+// Reads a value; an error says how to go on without it.
 formats::Value read_value(const formats::Checkpoint& checkpoint, const formats::ValueEntry& entry);
 
 // Returns whether `options` request the values of this checkpoint.
 bool reads_values(const InspectOptions& options, const formats::Checkpoint& checkpoint);
 
-// Prints the same as one JSON object, schema fsdp-ckpt/inspect/1 (docs/verbs/inspect.md).
+// Prints the content as one JSON object, schema fsdp-ckpt/inspect/1 (docs/verbs/inspect.md).
 void print_inspect_json(const InspectOptions& options, const formats::Checkpoint& checkpoint,
                         std::ostream& out);
 

@@ -111,7 +111,7 @@ int inspect_globals(const CommonOptions& common, const Streams& streams) {
                 formats::escape(common.path) +
                     ": --keys and --exclude choose items of a folder, and this path has no items");
   }
-  // Without a pickle it must at least be a checkpoint; otherwise the error says what it is.
+  // Without a pickle the path must at least be a checkpoint; otherwise the error says what it is.
   if (scan.pickles == 0 && scan.findings.empty())
     (void)formats::open_checkpoint(common.path, {common.allowed_globals});
   if (common.json) {

@@ -6,7 +6,7 @@
 
 namespace fsdp::cli {
 
-// Lists every name, the disallowed ones too, or prints them as one JSON object, schema
+// Lists every name, also disallowed ones, or prints them as one JSON object, schema
 // fsdp-ckpt/globals/1 (docs/verbs/inspect.md).  Returns 1 if a pickle could not be read to its end.
 // Throws: kNotFound, kUnknownFormat, kIo.
 int inspect_globals(const CommonOptions& common, const Streams& streams);

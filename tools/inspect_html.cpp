@@ -20,18 +20,18 @@ using formats::cat;
 using formats::Json;
 using formats::JsonWriter;
 
-// A browser takes seconds for so many, which are more than a person looks at.
+// A browser takes seconds for this many, more than a person looks at.
 constexpr std::size_t kMaxTensors = 250'000;
-// The columns of the map: ranks or files, gathered in groups where there are more.
+// The most columns of the map: ranks or files; more are grouped.
 constexpr std::size_t kMaxColumns = 64;
-// Runs of columns in the page, over all tensors; fewer columns make fewer.
+// The most runs of columns in the page, over all tensors; fewer columns make fewer runs.
 constexpr std::size_t kMaxRuns = 1'000'000;
-// Boxes are written up to this many chunks.
+// The boxes of chunks are written up to this many chunks.
 constexpr std::size_t kMaxChunks = 50'000;
 constexpr std::size_t kPageValueWidth = 200;
 constexpr std::size_t kBufferBytes = 1U << 20U;
 
-// A page as it grows, in blocks.
+// Writes a page in blocks, as it grows.
 class PageFile {
  public:
   explicit PageFile(formats::OutputFile& file) : file_(file) { buffer_.reserve(kBufferBytes); }
@@ -75,7 +75,7 @@ std::string html_escape(std::string_view text) {
   return out;
 }
 
-// The columns of the map: ranks where every file tells its rank, else files; neighbours in groups.
+// The columns of the map: ranks if every file tells its rank, else files; neighbours are grouped.
 struct Columns {
   bool by_rank = false;
   std::size_t group = 1;  // ranks or files in a column
@@ -139,7 +139,7 @@ std::vector<Run> runs_of(const formats::TensorEntry& tensor, const Columns& colu
   return runs;
 }
 
-// As many columns as keep the page small.
+// Returns as many columns as keep the page small.
 Columns fitting_columns(const formats::Index& index) {
   std::vector<std::uint64_t> bytes;
   for (std::size_t most = kMaxColumns;; most /= 2) {
@@ -151,7 +151,7 @@ Columns fitting_columns(const formats::Index& index) {
   }
 }
 
-// The members that inspect_page.js reads.
+// Writes the members that inspect_page.js reads.
 class PageData {
  public:
   PageData(const InspectOptions& options, const formats::Checkpoint& checkpoint, JsonWriter& json)
@@ -239,7 +239,7 @@ class PageData {
     json_.end_array();
   }
 
-  // values: [key, type, text], where they are read.
+  // values: [key, type, text], if they are read.
   void values() {
     json_.member("values_total", index_.values.size()).key("values").begin_array();
     if (reads_values(options_, checkpoint_)) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The JSON of `inspect` is written as it goes: a checkpoint of many ranks has millions of chunks.
+// Writes the JSON of `inspect` as it goes: a checkpoint of many ranks has millions of chunks.
 #include <ostream>
 #include <string>
 #include <vector>
@@ -67,8 +67,8 @@ void print_inspect_json(const InspectOptions& options, const formats::Checkpoint
                         std::ostream& out) {
   const formats::Index& index = checkpoint.index();
   const auto& d = checkpoint.description();
-  // Read before anything is printed: a value that cannot be read must not leave half an object
-  // behind.
+  // Values are read before anything is printed: one that cannot be read must not leave half an
+  // object behind.
   const bool read = reads_values(options, checkpoint);
   std::vector<Shown> values;
   if (read) {

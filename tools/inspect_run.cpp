@@ -21,8 +21,8 @@ using formats::Json;
 
 struct Listed {
   std::string path;
-  std::optional<formats::CheckpointDescription> description;  // nothing: it could not be opened
-  std::uint64_t bytes = 0;                                    // of its files
+  std::optional<formats::CheckpointDescription> description;  // nothing: could not be opened
+  std::uint64_t bytes = 0;                                    // of the checkpoint's files
   std::uint64_t tensors = 0;
   std::string code;     // of the error
   std::string message;  // of the error

@@ -9,9 +9,9 @@
 
 namespace fsdp::cli {
 
-// Lists the checkpoints with step, size, tensors and format; reads only metadata.  One that cannot
-// be opened is an error on its line, and the others are still listed.
-// Returns 0, or 2 if one could not be opened.
+// Lists the checkpoints with step, size, tensors and format; reads only metadata.  A checkpoint
+// that cannot be opened gets an error on its line; the others are still listed.
+// Returns 0; 2 if a checkpoint could not be opened.
 int inspect_run(const InspectOptions& options, const std::vector<formats::Step>& steps,
                 const Streams& streams);
 

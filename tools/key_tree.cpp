@@ -19,8 +19,8 @@ struct Branch {
   const formats::ValueEntry* value = nullptr;
 };
 
-// Levels of the tree: more than modules nest, and few enough for recursive functions.  A name of
-// 65,536 bytes may have 32,768 parts.
+// The most levels of the tree: more than modules nest, and few enough for recursive functions.  A
+// name of 65,536 bytes may have 32,768 parts.
 constexpr std::size_t kMaxLevels = 256;
 
 // Splits a path; parts deeper than kMaxLevels stay one name, with its dots.
@@ -76,19 +76,19 @@ std::string signature(const KeyNode& node) {
   return text + ')';
 }
 
-// Equal numbered siblings: the first, and the names of all.
+// Equal numbered siblings: the first node, and the names of all.
 struct Alike {
   KeyNode* first;
   std::vector<std::string> names;
 };
 
-// Returns whether `b` is the number after `a`, written in the same way.
+// Returns whether `b` is the number after `a`, in the same notation.
 bool follows(const std::string& a, const std::string& b) {
   constexpr std::size_t kMaxDigits = 18;
   return a.size() <= kMaxDigits && b == std::to_string(std::stoull(a) + 1);
 }
 
-// "{0..11}", "{0..2,5}", "{0,2,4,6,...}".  Requires: natural order.
+// Returns "{0..11}", "{0..2,5}", "{0,2,4,6,...}".  Requires: natural order.
 std::string range_text(const std::vector<std::string>& names) {
   constexpr std::size_t kMaxRanges = 4;
   std::string text = "{";
@@ -102,7 +102,7 @@ std::string range_text(const std::vector<std::string>& names) {
   return text + "}";
 }
 
-// Adds the tensors of a subtree to those of one that is alike.
+// Adds the tensors of a subtree to those of an equal one.
 void add_alike(KeyNode& first, const KeyNode& other) {
   first.alike.insert(first.alike.end(), other.alike.begin(), other.alike.end());
   for (std::size_t c = 0; c < first.children.size(); ++c)

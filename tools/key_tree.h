@@ -13,12 +13,12 @@
 namespace fsdp::cli {
 
 struct KeyNode {
-  std::string name;  // one part of a key; several joined by dots if nothing branches
+  std::string name;  // one part of a key, or several joined by dots if nothing branches
   std::vector<std::unique_ptr<KeyNode>> children;  // in natural order of their names
   const formats::TensorEntry* tensor = nullptr;
   const formats::ValueEntry* value = nullptr;
-  std::size_t copies = 1;  // equal subtrees that this one stands for (fold)
-  // fold: `tensor`, and those at the same place of the subtrees that this one stands for.
+  std::size_t copies = 1;  // number of equal subtrees that this one represents (fold)
+  // `tensor`, and with fold those at the same place of the subtrees that this one represents.
   std::vector<const formats::TensorEntry*> alike;
   // Totals of the node and everything below, over all copies.
   std::uint64_t tensors = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// fsdp-ckpt latest: the checkpoint of a run to go on from.
+// fsdp-ckpt latest: the checkpoint from which a run can resume.
 #include <ostream>
 
 #include "formats/bytes/base/error.h"
@@ -45,7 +45,7 @@ class LatestVerb : public Verb {
       object.emplace_back("passed_over", passed_over_json(found.passed));
       streams.out << formats::to_text(formats::Json(std::move(object)), 1) << '\n';
     } else if (any) {
-      // Scripts get the bytes of the name; a terminal must not obey them.
+      // Scripts get the bytes of the name; for a terminal, control characters are escaped.
       const std::string& path = found.sound.front();
       streams.out << (streams.columns == 0 ? path : formats::escape(path)) << '\n';
     } else if (!common.quiet) {

@@ -14,8 +14,8 @@
 namespace fsdp::cli {
 namespace {
 
-// A process that starts the tasks of a job, by how its name begins (one of Debian's is
-// mpirun.openmpi), and the variable by which it tells them how many they are.
+// A process that starts the tasks of a job: the beginning of its name (Debian has mpirun.openmpi),
+// and the variable in which it passes the number of tasks.
 struct Starter {
   std::string_view process;
   std::string_view launcher;
@@ -30,7 +30,7 @@ constexpr std::array kStarters = {
     Starter{"prterun", "mpirun", "OMPI_COMM_WORLD_SIZE"},
     Starter{"prted", "mpirun", "OMPI_COMM_WORLD_SIZE"},
     Starter{"hydra_pmi_proxy", "mpirun", "PMI_SIZE"},
-    // Not in a batch script, which Slurm starts once, whatever SLURM_NTASKS says.
+    // A batch script, which Slurm starts once, lacks this variable; SLURM_NTASKS is set there, too.
     Starter{"slurmstepd", "srun", "SLURM_STEP_NUM_TASKS"},
 };
 
@@ -44,7 +44,7 @@ std::string parent_name() {
 }  // namespace
 
 std::optional<Launch> launched_with_others() {
-  // Most processes have none of the variables, and need not look for their parent.
+  // Most processes have none of the variables, and need not look up their parent.
   if (std::none_of(kStarters.begin(), kStarters.end(), [](const Starter& starter) {
         return std::getenv(starter.variable) != nullptr;
       })) {

@@ -6,8 +6,8 @@
 
 namespace fsdp::cli {
 
-// Returns fsdp-ckpt(1) in the man macros of roff.  It has no date, so that it is the same each
-// time.
+// Returns fsdp-ckpt(1) in the man macros of roff, without a date, so that each build has the same
+// page.
 std::string man_page();
 
 }  // namespace fsdp::cli

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// fsdp-ckpt map: tensors of one model's code become those of another's, by declared rules.
+// fsdp-ckpt map: converts the tensors of one model's code to those of another's, by declared rules.
 
 #include "formats/changes/map/mapping.h"
 #include "formats/state/model/shard_spec.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A map that the command line names, and the values of its parameters.
+// A map named on the command line, and the values of its parameters.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace fsdp::cli {
 
-// The word for names that stay as they are.
+// The word for keeping the names.
 inline constexpr const char* kNoMap = "none";
 
 struct MapChoice {
@@ -19,8 +19,8 @@ struct MapChoice {
 
   // Declares --set.
   void declare_parameters(OptionSet& options);
-  // `word`: a file of rules, or a built-in map.  Throws: kNotFound with the nearest name; kUsage,
-  // kJson; what reading and parse_rules throw.
+  // Returns the options for a map.  `word`: a file of rules, or a built-in map.  Throws: kNotFound
+  // with the nearest name; kUsage, kJson; what reading and parse_rules throw.
   formats::map::MapOptions options(const std::string& word,
                                    formats::map::Direction direction) const;
 };

@@ -17,7 +17,7 @@ using formats::Json;
 using formats::map::MapStep;
 using formats::map::NamedShape;
 
-// Stacked experts are many.
+// A step on stacked experts has many tensors.
 constexpr std::size_t kMaxSideNames = 4;
 
 std::string side_text(const std::vector<NamedShape>& side) {

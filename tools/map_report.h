@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `map` reports: old and new tensors with their shapes.
+// The report of `map`: old and new tensors with their shapes.
 #pragma once
 
 #include "formats/changes/map/mapping.h"
@@ -7,8 +7,8 @@
 
 namespace fsdp::cli {
 
-// `all`: every step is listed for people, not only counted; dropped tensors always are, up to a
-// limit.
+// Adds the report of a map.  `all`: lists every step for users instead of a count; dropped tensors
+// are always listed, up to a limit.
 void add_map_report(const formats::map::Mapped& mapped, const formats::map::MapOptions& options,
                     bool all, ReportExtras& extras);
 

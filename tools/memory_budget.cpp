@@ -16,21 +16,22 @@ namespace {
 namespace fs = std::filesystem;
 using formats::PlaceKind;
 
-// Memory for the smallest file: the program's own tables, a block for each thread.
+// Memory for the smallest file: the program's own tables, and a block for each thread.
 constexpr std::uint64_t kLeastBytes = 24U << 20U;
 // A key of a state dict takes some 15 bytes of a pickle and some 300 here.
 constexpr std::uint64_t kBytesPerByte = 24;
 constexpr std::uint64_t kDefaultBytes = 256U << 20U;
-// `.metadata` of two million chunks, 324 MB, takes 400 MB, and some more if it is written again.
+// A `.metadata` of two million chunks, 324 MB, takes 400 MB, and somewhat more if it is written
+// again.
 constexpr std::uint64_t kBytesPerMetadataByte = 4;
 constexpr std::uint64_t kFreeExpanded = 128U << 20U;
 constexpr std::uint64_t kExpansion = 64;
-// Pickles are scanned twice each time they are read; pickles are a third of the smallest items, and
-// few verbs read them more than twice.
+// Each reading of a pickle scans it twice; pickles are a third of the smallest items, and few verbs
+// read them more than twice.
 constexpr std::uint64_t kFreePickle = 8U << 20U;
 constexpr std::uint64_t kPickleBytesPerByte = 24;
 
-// Folders of trainers nest three deep; deeper ones are not theirs.
+// Folders of trainers nest three deep; deeper ones belong to others.
 constexpr int kMaxDepth = 4;
 constexpr std::size_t kMaxFiles = 200'000;
 
@@ -39,7 +40,7 @@ bool is_metadata(const fs::path& name) {
          name.extension() == ".metadata";
 }
 
-// What cannot be told counts as "no": opening the checkpoint meets the same error and reports it.
+// An error counts as "no": opening the checkpoint meets the same error and reports it.
 bool is_kind(const fs::path& path, PlaceKind kind) {
   try {
     return formats::kind_of_place(path) == kind;
@@ -63,8 +64,8 @@ void add_file(const fs::path& path, InputSize& size) {
   if (is_metadata(path.filename())) size.metadata_bytes += *bytes;
 }
 
-// `files`: counted so far.  Not recursive_directory_iterator, which ends the process if memory runs
-// out while it advances.
+// `files`: the number counted so far.  Does not use recursive_directory_iterator, which ends the
+// process if memory runs out while it advances.
 void add_folder(const fs::path& path, InputSize& size, std::size_t& files, int depth = 0) {
   std::vector<std::string> names;
   try {
@@ -72,7 +73,7 @@ void add_folder(const fs::path& path, InputSize& size, std::size_t& files, int d
   } catch (const Error&) {
     return;  // opening the checkpoint meets the same error and reports it
   }
-  // Each folder of a store is a request, and those in a DCP folder are not its own.
+  // In a store each folder costs a request, and folders inside a DCP folder do not belong to it.
   const bool flat =
       formats::in_store(path) && std::find(names.begin(), names.end(), ".metadata") != names.end();
   const int most_depth = flat ? 0 : kMaxDepth;
@@ -98,7 +99,7 @@ InputSize size_of(const std::vector<std::string>& paths) {
     if (is_kind(path, PlaceKind::kFolder)) {
       add_folder(path, size, files);
     } else if (is_kind(path, PlaceKind::kFile)) {
-      // These represent the folder that they lie in.
+      // Such a file represents its folder.
       const bool part = is_metadata(path.filename()) || path.extension() == ".distcp";
       if (part) {
         add_folder(formats::folder_of_place(path), size, files);

@@ -12,8 +12,8 @@
 namespace fsdp::cli {
 
 // The limit is --max-memory if given.  Otherwise it follows from the size of the files: 24 MiB plus
-// 24 times their bytes, up to 256 MiB; more only if the metadata of a folder (.metadata, JSON) are
-// so large that 4 times their bytes is more.
+// 24 times their bytes, up to 256 MiB; more only if 4 times the bytes of a folder's metadata
+// (.metadata, JSON) exceed that.
 //
 // Compressed data may expand to 128 MiB plus 64 times the files' bytes, and scanned pickles may
 // reach 8 MiB plus 24 times as much, with each reading counted twice.
@@ -22,7 +22,7 @@ struct InputSize {
   std::uint64_t metadata_bytes = 0;  // of metadata that are read as a whole
 };
 
-// The share of --max-memory that blocks and copying may use; the rest is for the index, headers and
+// --max-memory divided by this is for blocks and copying; the rest is for the index, headers and
 // the program itself.
 inline constexpr std::uint64_t kBufferShare = 4;
 

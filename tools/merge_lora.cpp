@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// fsdp-ckpt merge-lora: LoRA adapters become part of the weights that they were trained for.
+// fsdp-ckpt merge-lora: merges LoRA adapters into the weights for which they were trained.
 #include <filesystem>
 #include <limits>
 
@@ -145,7 +145,7 @@ class MergeLoraVerb : public Verb {
     return {more_.begin(), more_.end() - 1};
   }
 
-  // The configuration of an adapter, and the file that it comes from, if any.
+  // Returns the configuration of an adapter, and its file, if there is one.
   std::pair<formats::AdapterConfig, fs::path> config_of(const std::string& path) const {
     if (!adapter_config_.empty()) return {read_adapter_config(adapter_config_), adapter_config_};
     if (alpha_) {
@@ -232,7 +232,7 @@ class MergeLoraVerb : public Verb {
                         std::move(extras));
   }
 
-  // peft takes the names of modules, and ranks that differ by name.
+  // peft needs the names of modules, and different ranks by name.
   static std::string made_config(const std::string& path, const formats::Checkpoint& source,
                                  const formats::AdapterParts& parts,
                                  formats::AdapterConfig config) {

@@ -16,7 +16,7 @@ namespace fsdp::cli {
 
 ModelFinding find_in_model(const CommonOptions& common, const Streams& streams,
                            const std::string& config) {
-  // verify reads the others in the folder, too.
+  // verify reads the other checkpoints in the folder itself.
   CommonOptions quiet = common;
   quiet.quiet = true;
   formats::hf::Companions companions = formats::hf::open_companions(config);
@@ -43,7 +43,7 @@ ModelFinding find_in_model(const CommonOptions& common, const Streams& streams,
     if (formats::is_no_answer(error.code())) throw;
     std::string message = message_of(error);
     if (message.starts_with(place)) message.erase(0, place.size());
-    // What a verb that writes would take instead.
+    // Removes the hint, which is for verbs that write.
     message.resize(std::min(message.find("; --"), message.size()));
     out.finding = {.code = error.code(),
                    .message = std::move(message),

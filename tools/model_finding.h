@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is wrong with the model of a checkpoint, by its configuration.
+// Compares the model of a checkpoint with its configuration.
 #pragma once
 
 #include <optional>
@@ -13,13 +13,13 @@
 namespace fsdp::cli {
 
 struct ModelFinding {
-  formats::Json architecture;               // the class, or null if there are no data of it
-  std::vector<std::string> lines;           // what was compared, for people
-  std::optional<formats::Finding> finding;  // what does not fit
+  formats::Json architecture;               // the class; null if there are no data of it
+  std::vector<std::string> lines;           // what was compared, for users
+  std::optional<formats::Finding> finding;  // the first contradiction
 };
 
-// Compares the model as export would write it, prefixes off and names mapped, with the class that
-// `config` names.  Elements are read only where tied tensors have to be equal.
+// Compares the model as export would write it, with prefixes stripped and names mapped, with the
+// class that `config` names.  Reads elements only where tied tensors must be equal.
 // Throws: what opening the configuration and the checkpoint throw.
 ModelFinding find_in_model(const CommonOptions& common, const Streams& streams,
                            const std::string& config);

@@ -18,11 +18,11 @@
 
 namespace {
 
-// Launchers drop what ranks printed just before they end the job.
+// Time for launchers to pass on the output; they drop what ranks printed just before the job ends.
 constexpr std::chrono::milliseconds kPassingOn{200};
 
-// Seconds to wait for other ranks at a step, for tests and for schedulers that do not notice a rank
-// that hangs.
+// Returns the seconds to wait for other ranks at a step, for tests and for schedulers that do not
+// notice a hanging rank.
 std::optional<std::chrono::seconds> patience() {
   const char* const text = std::getenv("FSDP_CKPT_RANK_TIMEOUT");
   const long seconds = text == nullptr ? 0 : std::strtol(text, nullptr, 10);
@@ -34,7 +34,7 @@ std::optional<std::chrono::seconds> patience() {
 
 int main(int argc, char** argv) {
   fsdp::cli::prepare_process();
-  // One of the ranks reports, and none has a number yet.
+  // Only one rank reports, and none has a number yet.
   fsdp::cli::speak_when_stopped(false);
   int provided = 0;
   if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided) != MPI_SUCCESS ||
@@ -47,7 +47,8 @@ int main(int argc, char** argv) {
   {
     fsdp::cli::MpiTeam team(patience());
     fsdp::cli::speak_when_stopped(team.leads());
-    // Launchers pass output on: what seems to be a terminal here may end in a file there.
+    // Launchers pass output on, so a terminal here may be a file there: these streams are not
+    // terminals.
     std::ostream out(std::cout.rdbuf());
     std::ostream err(std::cerr.rdbuf());
     try {

@@ -21,16 +21,16 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Bytes that all ranks together send at once: MPI counts them in an int.
+// The most bytes that all ranks together send at once: MPI counts them in an int.
 constexpr std::uint64_t kMostBytesAtOnce = 512U << 20U;
 constexpr std::chrono::milliseconds kReportEvery{100};
 constexpr int kReportTag = 1;
 constexpr int kToldTag = 2;
-// Between two looks whether the others have come: a rank that waits leaves its processor to them.
+// Pauses between checks for the other ranks: a waiting rank leaves its processor to them.
 constexpr std::chrono::microseconds kFirstNap{20};
 constexpr std::chrono::microseconds kLongestNap{2000};
-// The time after a request to stop in which the ranks that got it meet, so that all end together
-// and the leader reports it once.  The others wait for it longer, rank 1 less than the rest.
+// After a request to stop, the ranks that got it have this time to meet, so that all end together
+// and the leader reports once.  The other ranks wait longer for that, rank 1 less than the rest.
 constexpr std::chrono::milliseconds kMeeting{400};
 constexpr std::chrono::milliseconds kDeference{400};
 constexpr std::size_t kMostDeferences = 3;
@@ -54,13 +54,13 @@ void check(int code) {
 }  // namespace
 
 struct MpiTeam::Connection {
-  // Bytes moved in a step.
+  // Bytes moved by a rank in a step.
   struct Report {
     std::uint64_t step;
     std::uint64_t bytes;
   };
   MPI_Comm reports = MPI_COMM_NULL;
-  std::vector<std::uint64_t> bytes;  // of each rank in the present step; the leader's
+  std::vector<std::uint64_t> bytes;  // of each rank in the present step; only in the leader
   std::uint64_t bytes_step = 0;
   std::uint64_t sent = 0;      // reports
   std::uint64_t received = 0;  // reports
@@ -100,7 +100,7 @@ unsigned MpiTeam::threads() const {
   if (::sched_getaffinity(0, sizeof allowed, &allowed) != 0) return 1;
   const auto own = static_cast<unsigned>(CPU_COUNT(&allowed));
   const auto together = own * static_cast<unsigned>(ranks);
-  // A launcher that binds ranks gives each its own processors.
+  // A launcher that binds ranks gives each rank its own processors.
   const bool bound = together <= std::max(1U, std::thread::hardware_concurrency());
   return bound ? own : std::max(1U, own / static_cast<unsigned>(ranks));
 }
@@ -108,7 +108,7 @@ unsigned MpiTeam::threads() const {
 void MpiTeam::give_up(ErrorCode code, const std::string& message) {
   broken_ = true;
   gave_up_ = !told_;
-  // Those that the launcher stops next need not report that.
+  // The launcher stops the other ranks next; they need not report that.
   MPI_Request told = MPI_REQUEST_NULL;
   for (std::size_t other = 0; gave_up_ && other < size(); ++other) {
     if (other == rank()) continue;
@@ -129,7 +129,7 @@ void MpiTeam::give_up_after(Clock::duration waited) {
     if (there != 0) {
       told_ = true;
       speak_when_stopped(false);
-      // To end the job now would end the rank that is about to report.
+      // Ending the job now would end the rank that is about to report.
       deferences = kMostDeferences;
     }
     if (!asked_to_stop_) asked_to_stop_ = Clock::now();

@@ -13,18 +13,18 @@
 
 namespace fsdp::cli {
 
-// Requires: MPI is initialized with MPI_THREAD_SERIALIZED, and finalized after it is gone.
+// Requires: MPI is initialized with MPI_THREAD_SERIALIZED, and finalized after the object is
+// destroyed.
 class MpiTeam : public formats::Team {
  public:
-  // `patience`: the time to wait for the other ranks at a step; none: forever.
+  // `patience`: the time to wait for the other ranks at a step; nothing: no limit.
   explicit MpiTeam(std::optional<std::chrono::seconds> patience);
   ~MpiTeam() override;
 
   std::uint64_t progress(std::uint64_t bytes) override;
-  // Returns the number of threads that suits this rank: those of its machine share the processors
-  // on which they may run.
+  // Returns the number of threads for this rank: the ranks of a machine share its processors.
   unsigned threads() const;
-  // Returns whether the job cannot end together: this rank gave up waiting.
+  // Returns whether the job cannot end normally: this rank gave up waiting.
   bool broken() const { return broken_; }
   bool reports() const override { return leads() ? !told_ : gave_up_; }
 
@@ -41,7 +41,7 @@ class MpiTeam : public formats::Team {
   std::unique_ptr<Connection> mpi_;
   bool broken_ = false;
   bool gave_up_ = false;
-  bool told_ = false;  // the user was, by a rank that gave up
+  bool told_ = false;  // a rank that gave up has told the user
   std::optional<std::chrono::steady_clock::time_point> asked_to_stop_;
   std::uint64_t step_ = 0;
 };

@@ -12,15 +12,15 @@
 
 namespace fsdp::cli {
 
-// Names that are listed for people; --json lists all.
+// The most names listed for users; --json lists all.
 inline constexpr std::size_t kMaxNamesListed = 20;
 
-// Adds `count` lines, line(i) each, and the number of lines beyond kMaxNamesListed.
+// Adds `count` lines, line(i) each; beyond kMaxNamesListed only their number.
 void list_names(std::size_t count, const std::function<std::string(std::size_t)>& line,
                 std::vector<std::string>& lines);
 
-// `auto_strip`: --strip-prefix auto was given.  `dry_run`: new names are listed for people too;
-// dropped names always are.
+// Adds the changed names.  `auto_strip`: --strip-prefix auto was given.  `dry_run`: new names are
+// listed for users too; dropped names always are.
 void add_name_report(const formats::Renamed& renamed, bool auto_strip, bool dry_run,
                      ReportExtras& extras);
 

@@ -75,8 +75,8 @@ class Naming {
     return formats::hf::fit_to(*architecture_, formats::hf::shapes_of(tensors));
   }
 
-  // Of several models, the one that has the tensors of the class; averages of weights only where
-  // they are asked for.
+  // Returns, of several models, the one that has the tensors of the class; averages of weights only
+  // on request.
   FoundModel chosen(const Value& content) const {
     if (!request_.model.empty()) return formats::hf::find_model(source_, content, request_.model);
     std::vector<FoundModel> models = formats::hf::find_models(content);
@@ -92,7 +92,7 @@ class Naming {
       for (const FoundModel& model : models) {
         if (fit(model.tensors).differences.empty()) fitting.push_back(model);
       }
-      // Parts of one model may look like models beside each other.
+      // Parts of one model may look like separate models.
       for (FoundModel& model : formats::hf::find_models(content, false)) {
         const std::size_t matching = fit(model.tensors).differences.matching;
         if (fitting.empty() && 2 * matching > formats::hf::names_of(model.tensors).size())
@@ -128,7 +128,7 @@ class Naming {
     std::string why;
     if (architecture_) {
       const ArchitectureFit found = fit(tensors);
-      // A front is put right where that helps, and the map does not want the names as they are.
+      // Corrects the front of names where that helps, unless the map takes the names as they are.
       if (guessed || word == kNoMap) own = model_.renamed(tensors, found, extras_);
       if (guessed && found.differences.empty()) {
         why = cat(", the names are those of ", architecture_->name());
@@ -171,8 +171,8 @@ class Naming {
     }
   }
 
-  // Returns whether no map is needed, as far as one can tell of a model that is not right: most
-  // names are those of the class, and no map gives all that it has.
+  // Returns whether no map seems to be needed for a model that does not fit: most names are those
+  // of the class, and no map gives everything that the class has.
   bool nearly(const Value& tensors) const {
     if (!architecture_) return false;
     const formats::hf::NamedShapes shapes = formats::hf::shapes_of(tensors);
@@ -189,7 +189,7 @@ class Naming {
     return words;
   }
 
-  // Those of the maps whose result has the tensors of the class.
+  // Returns the maps whose result has the tensors of the class.
   std::vector<std::string> proven_maps(const Value& tensors,
                                        const std::vector<std::string>& words) const {
     std::vector<std::string> proven;
@@ -201,13 +201,13 @@ class Naming {
             architecture_->differences(formats::hf::shapes_of(result.content));
         if (found.empty()) proven.push_back(word);
       } catch (const Error&) {
-        // It needs other shapes, or parameters that nobody gave.
+        // The map needs other shapes, or parameters that were not given.
       }
     }
     return proven;
   }
 
-  // The maps that take the names; those of them that are proven, if there are any.
+  // Returns the maps that fit the names; only the proven ones, if there are any.
   std::vector<std::string> maps_of(const Value& tensors) const {
     std::vector<std::string> words = fitting_words(tensors);
     if (!architecture_) return words;
@@ -215,14 +215,14 @@ class Naming {
     return proven.empty() ? words : proven;
   }
 
-  // Says which map was meant, perhaps, and what keeps it from fitting.
+  // Names the nearest map and what keeps it from fitting.
   static std::string near_map_text(const Value& tensors) {
     const auto near = formats::map::nearest_map(formats::hf::names_of(tensors),
                                                 formats::map::Direction::kForward);
     return near ? cat("; the nearest is ", near->name, ": ", near->why) : std::string();
   }
 
-  // Of names that are those of the modules: the map to those of files.
+  // Returns the map from the names of modules to those of files.
   std::string map_of_files(const Value& tensors) const {
     const std::vector<std::string> words = maps_of(tensors);
     return words.size() == 1 ? words[0] : kNoMap;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Remembers what a run has done for good, for messages about later failures: a report that cannot
+// Remembers the permanent results of a run, for messages about later failures: a report that cannot
 // be written does not undo an output or a removal.
 #pragma once
 
@@ -10,13 +10,13 @@ namespace fsdp::cli {
 
 // Records that the output is complete under its name.
 void note_placed(const std::string& destination);
-// Records what removed_text() says; called after the removal, and needs no memory.
+// Records what removed_text() returned.  Must be called after the removal; needs no memory.
 void note_removed(std::string text) noexcept;
 // Returns "; removed before that: 2 checkpoints".
 std::string removed_text(std::size_t checkpoints);
 // Returns whether note_removed was called.
 bool removed_anything() noexcept;
-// Forgets it when a run begins.
+// Forgets all records; called when a run begins.
 void forget_placed();
 // Returns "; full.pt is in place", escaped, or what was removed; empty if nothing was done.
 std::string placed_text();

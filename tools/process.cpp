@@ -29,7 +29,7 @@ namespace {
 constexpr int kPipeStatus = 141;
 constexpr int kFailedStatus = 2;
 
-// The failed write may be long past, and its errno lost: the pipe itself still knows.
+// The failed write may be long past, and its errno lost, but the pipe still tells.
 bool reader_went_away() {
   struct pollfd out {
     STDOUT_FILENO, POLLOUT, 0
@@ -49,13 +49,13 @@ extern "C" void note_signal(int number) {
 
 // The time for loops to notice a request to stop, and for destructors to clean up.
 constexpr timespec kGrace{0, 700'000'000};
-// The same for a process that says nothing then.
+// The same for a process that does not report the request.
 constexpr timespec kQuietGrace{2, 0};
 // A shell's code for the signal that ended a command.
 constexpr int kSignalBase = 128;
 
-// Waits for a signal, and ends the process if its threads take too long to react: our long loops
-// check for signals, but a library's may not, nor does a system call on a slow file system.
+// Waits for a signal, and ends the process if its threads take too long to react.  This code's long
+// loops check for signals; a library's loop or a system call on a slow file system may not.
 void end_when_asked() {
   while (::sem_wait(&asked_to_stop) != 0) {
   }
@@ -68,8 +68,8 @@ void end_when_asked() {
   ::_exit(interrupted_status());
 }
 
-// Opens the closed descriptor `fd`, the lowest one, so that no file gets its number: on /dev/null,
-// and without a /dev on a pipe with no other end.
+// Opens the closed descriptor `fd`, the lowest one, so that no other file gets its number: on
+// /dev/null, or, without /dev, on a pipe whose other end is closed.
 void occupy(int fd) {
   if (::open("/dev/null", fd == 0 ? O_RDONLY : O_WRONLY) >= 0) return;
   std::array<int, 2> ends{};
@@ -88,7 +88,7 @@ bool is_stack_small() {
   return ::getrlimit(RLIMIT_STACK, &stack) == 0 && stack.rlim_cur < kNeeded;
 }
 
-// Threads otherwise get stacks of the size of the limit.
+// Otherwise the stacks of threads have the size of the limit.
 void give_threads_stacks() {
   constexpr std::size_t kGiven = std::size_t{8} << 20U;
   pthread_attr_t attributes;
@@ -103,7 +103,7 @@ void start_waiting_for_signals() {
   try {
     std::thread(end_when_asked).detach();
   } catch (const std::exception&) {
-    // No thread available: loops notice in any case.
+    // Without a thread, loops still notice the signal.
   }
 }
 
@@ -128,8 +128,7 @@ void prepare_process() {
   ::sigaction(SIGPIPE, &action, nullptr);
   // A write past the limit on file sizes is then an error, like a full disk.
   ::sigaction(SIGXFSZ, &action, nullptr);
-  // A tensor of thousands of ranks lies in equally many files, which are open together while it is
-  // read.
+  // A tensor of thousands of ranks lies in as many files, all open while the tensor is read.
   rlimit descriptors{};
   if (::getrlimit(RLIMIT_NOFILE, &descriptors) == 0) {
     descriptors.rlim_cur = descriptors.rlim_max;
@@ -149,7 +148,7 @@ void speak_when_stopped(bool speaks) noexcept {
 }
 
 int interrupted_status() noexcept {
-  // Without one another rank of the job was asked.
+  // Without a signal here, another rank of the job got it.
   const int number = formats::interrupt_signal.load();
   return kSignalBase + (number != 0 ? number : SIGTERM);
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Notes on library classes in an output that are plain data, but that PyTorch has to be told.
+// Notes on library classes in an output that are plain data, but that torch.load must be told to
+// accept.
 #pragma once
 
 #include <map>
@@ -13,19 +14,19 @@
 
 namespace fsdp::cli {
 
-// Producers' classes by producer (producer_names.h).
+// Names of classes by producer (producer_names.h).
 using ProducerNames = std::map<std::string_view, std::set<std::string>>;
 
 // Adds the classes in `value`.
 void add_producers(const formats::Value& value, ProducerNames& names);
 
-// Adds the classes in an output to the report: torch.load(weights_only=True) must be told each of
-// them.
+// Adds the classes in an output to the report: torch.load(weights_only=True) must be told to accept
+// each of them.
 void note_producers(const ProducerNames& names, ReportExtras& extras);
-// The same for `content`, if an output of `format` keeps objects at all.
+// The same for `content`, if `format` can hold objects.
 void note_producers(const formats::Value& content, const std::string& format, ReportExtras& extras);
 
-// Adds the tensors that are written as the floats represented by a library's class.
+// Reports tensors of a library's class that are written as the floats that they represent.
 void note_computed(const formats::CopyCheck& check, ReportExtras& extras);
 
 }  // namespace fsdp::cli

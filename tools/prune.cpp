@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// fsdp-ckpt prune: the old checkpoints of a run go.
+// fsdp-ckpt prune: removes the old checkpoints of a run.
 #include <algorithm>
 #include <filesystem>
 #include <map>
@@ -54,7 +54,7 @@ class PruneVerb : public Verb {
       throw Error(ErrorCode::kUsage,
                   "whole checkpoints are removed: --keys and --exclude do not apply");
     }
-    // A store cannot rename a checkpoint away before its files go, so a reader would see parts.
+    // A store cannot rename a checkpoint before its files are removed, so a reader would see parts.
     if (formats::is_url(common.path)) {
       throw Error(ErrorCode::kUnsupported,
                   formats::escape(common.path) +
@@ -63,7 +63,7 @@ class PruneVerb : public Verb {
     examined_.common = common;
     auto steps = run_steps(common);
     if (steps.empty()) return report(common, streams, {}, {}, {}, 0);
-    // The state comes first: a checkpoint that is written to from here on is not removed.
+    // The state is recorded first: a checkpoint that changes from here on is not removed.
     const formats::RunFolder folder(common.path);
     const std::vector<RunMember> members = members_of(common, folder, steps);
     const SoundCheckpoints found = find(steps, streams);
@@ -71,7 +71,7 @@ class PruneVerb : public Verb {
     std::vector<PruneVerdict> verdicts;
     if (found.sound.size() == static_cast<std::size_t>(*keep_)) {
       verdicts = prune_verdicts(common.path, members, found.sound, whole_folders_);
-      // The oldest first: what an interrupted run leaves is then the newest.
+      // The oldest goes first, so that an interrupted run leaves the newest.
       std::reverse(verdicts.begin(), verdicts.end());
       remove_leftovers(common, folder, verdicts, streams);
       if (!dry_run_) remove(folder, verdicts);
@@ -82,7 +82,7 @@ class PruneVerb : public Verb {
   }
 
  private:
-  // Takes those away that went away meanwhile.
+  // Returns the members, and drops steps that have disappeared meanwhile.
   static std::vector<RunMember> members_of(const CommonOptions& common,
                                            const formats::RunFolder& folder,
                                            std::vector<formats::Step>& steps) {
@@ -103,7 +103,7 @@ class PruneVerb : public Verb {
     return members;
   }
 
-  // The newest sound one of all, then the next ones of its series.
+  // Finds the newest sound checkpoint of all, then the next ones of its series.
   SoundCheckpoints find(const std::vector<formats::Step>& steps, const Streams& streams) const {
     const auto all = [](const std::string&) { return true; };
     SoundCheckpoints found = find_sound(steps, 1, all, examined_, name(), streams);
@@ -128,7 +128,7 @@ class PruneVerb : public Verb {
     return found;
   }
 
-  // What a killed run of this verb had begun to remove.
+  // Removes what a killed run of this verb had begun to remove.
   void remove_leftovers(const CommonOptions& common, const formats::RunFolder& folder,
                         const std::vector<PruneVerdict>& verdicts, const Streams& streams) const {
     std::set<fs::path> leftovers;
@@ -146,7 +146,7 @@ class PruneVerb : public Verb {
     }
   }
 
-  // Throws: kChanged: one of those that stay, and were found sound, is not as it was.
+  // Throws: kChanged if a sound checkpoint that stays has changed.
   static void check_kept(const formats::RunFolder& folder,
                          const std::vector<PruneVerdict>& verdicts) {
     for (const PruneVerdict& verdict : verdicts) {
@@ -165,14 +165,14 @@ class PruneVerb : public Verb {
       check_kept(folder, verdicts);
       try {
         formats::throw_if_interrupted();
-        // Memory may run out once it is removed.
+        // Made before the removal, because memory may run out after it.
         std::string text = removed_text(removed + 1);
         folder.remove(verdict.member->below, verdict.member->state);
         note_removed(std::move(text));
         ++removed;
         remove_seal(folder, *verdict.member);
       } catch (const Error& error) {
-        // A folder on the way that was replaced by a link is not found.
+        // kNotFound: a parent folder was replaced by a link.
         if (error.code() != ErrorCode::kChanged && error.code() != ErrorCode::kExists &&
             error.code() != ErrorCode::kNotFound) {
           throw;
@@ -184,7 +184,7 @@ class PruneVerb : public Verb {
     }
   }
 
-  // The seal of a single file stands beside it.
+  // Removes the seal of a single file, which stands beside the file.
   static void remove_seal(const formats::RunFolder& folder, const RunMember& member) {
     if (member.state.front().is_folder) return;
     const fs::path below = member.below;

@@ -18,8 +18,8 @@ namespace {
 namespace fs = std::filesystem;
 using formats::cat;
 
-// Returns where a path leads, without links; empty where it leads nowhere.
-// Throws: kIo: that cannot be told.
+// Returns the target of a path, without links; empty if there is no target.
+// Throws: kIo if that is unknown.
 fs::path target_of(const fs::path& path) {
   std::error_code error;
   fs::path target = fs::canonical(path, error);
@@ -31,8 +31,8 @@ fs::path target_of(const fs::path& path) {
   throw Error(ErrorCode::kIo, cat(formats::escape(path.native()), ": ", error.message()));
 }
 
-// The targets of symbolic links in the folders of a run; those that lead nowhere are left out.
-// Throws: kIo: a link that is not seen would not protect its target.
+// Adds the targets of symbolic links in the folders of a run, without links that lead nowhere.
+// Throws: kIo, because an unseen link would not protect its target.
 void add_link_targets(const fs::path& folder, std::vector<fs::path>& targets) {
   for (const std::string& name : formats::folder_at(folder)->list()) {
     const fs::path inner = folder / name;
@@ -50,7 +50,8 @@ bool is_within(const fs::path& inner, const fs::path& outer) {
   return std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end()).first == outer.end();
 }
 
-// Returns what lies in the checkpoint's folder and is no part of a checkpoint; empty if nothing.
+// Returns a member of the checkpoint's folder that is not part of a checkpoint; empty if there is
+// none.
 std::string foreign_member(const RunMember& member) {
   for (const formats::RemovableMember& one : member.state) {
     if (one.name.empty()) continue;

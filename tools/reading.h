@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The common part of verbs that read tensors and do not write a checkpoint.
+// The common part of verbs that read tensors and write no checkpoint.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 namespace fsdp::cli {
 
 // Opens the checkpoint, narrows it to the keys for which `keep` returns true, and refuses damage
-// that its metadata show: holes, overlaps, files missing or too short.  `look` receives the index
+// that its metadata show: holes, overlaps, missing or short files.  `look` receives the index
 // before it is narrowed.
 // Throws: the first damage found; kLimitRatio for tensors that expand beyond what the files
 // justify.
@@ -29,23 +29,23 @@ std::unique_ptr<formats::Checkpoint> open_to_read(
 // `progress`.
 formats::VisitOptions visit_options(const CommonOptions& common, Progress& progress);
 
-// Calls `read`.  If it meets a tensor of an unsupported kind (kUnsupported), the error says how to
-// go on without it.
+// Calls `read`.  If `read` meets a tensor of an unsupported kind (kUnsupported), the error says how
+// to go on without it.
 void read_or_say_exclude(const std::function<void()>& read);
 
-// Bytes of the tensors of an index, each dense.
+// Returns the bytes of the tensors of an index, each dense.
 std::uint64_t tensor_bytes(const formats::Index& index);
 
-// Positions of the tensors of an index in natural order of their keys.
+// Returns the positions of the tensors of an index in natural order of their keys.
 std::vector<std::size_t> natural_order(const formats::Index& index);
 
-// "1 tensor", "1,234 tensors".
+// Returns "1 tensor", "1,234 tensors".
 std::string counted(std::uint64_t count, const std::string& noun);
 
-// A number for a person: up to so many significant digits.
+// Returns a number for users, with at most `digits` significant digits.
 std::string short_number(double number, int digits = 6);
 
-// Returns the key of an index that may be meant by `key`; empty if none is near.
+// Returns the key of an index that is nearest to `key`; empty if none is near.
 std::string nearest_key(const formats::Index& index, const std::string& key);
 
 }  // namespace fsdp::cli

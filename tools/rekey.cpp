@@ -150,7 +150,7 @@ class RekeyVerb : public Verb {
     }
   }
 
-  // With both, names give the numbers and the model the shapes.
+  // With both options, the names give the numbers and the model gives the shapes.
   static void add_shapes(const ParameterOrder& model, ParameterOrder& order) {
     std::map<std::string, const formats::ModelParameter*> known;
     for (const auto* parameters : {&model.parameters, &model.tied}) {

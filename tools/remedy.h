@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Says what helps against an error in words of the command line.
+// Words the remedy of an error for the command line.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace fsdp::cli {
 
-// Returns the message and, behind a semicolon, the option that helps, if there is one.
+// Returns the message and, after a semicolon, the option that helps, if there is one.
 std::string message_of(const Error& error);
 std::string message_of(const formats::Finding& finding);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// fsdp-ckpt rename: parameters and keys get other names.
+// fsdp-ckpt rename: changes the names of parameters and keys.
 #include "formats/state/rewrite/rename.h"
 
 #include "formats/bytes/base/error.h"

@@ -22,7 +22,7 @@ struct ReshardingOptions {
 // Declares OUT, --world-size, --shard, --replicate.
 void declare_resharding(OptionSet& options, ReshardingOptions& resharding);
 
-// Returns 0.  Throws: Error; nothing is written then.
+// Writes the folder.  Returns 0.  Throws: Error; nothing is written then.
 int reshard_checkpoint(const std::string& verb, const ReshardingOptions& resharding,
                        const CommonOptions& common, const Streams& streams);
 

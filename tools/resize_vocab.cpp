@@ -54,7 +54,7 @@ class ResizeVocabVerb : public Verb {
     conversion_.world_size = world_size_.value_or(1);
     const auto change = [&](const formats::Checkpoint& source, const formats::Value& content,
                             ReportExtras& extras) {
-      // The caller keeps the source for as long as what is made of it.
+      // Does not own: the caller keeps the source as long as the result.
       const std::shared_ptr<const formats::Checkpoint> kept(std::shared_ptr<void>(), &source);
       formats::VocabularyResized resized = resize_found(kept, content, resize);
       add_report(resized, companions, extras);

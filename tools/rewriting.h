@@ -20,17 +20,17 @@ struct RewritingOptions {
 // Declares OUT, --copy and the options of every writing verb.
 void declare_rewriting(OptionSet& options, RewritingOptions& rewriting);
 
-// Throws: kUnsupported for checkpoints that cannot be written in their own format, naming what to
-// do.
+// Throws: kUnsupported for checkpoints that cannot be written in their own format, and names an
+// alternative.
 void check_rewritable(const formats::Checkpoint& source);
 
-// A DCP folder becomes one that shares the source's data files; other formats go through the copy
+// Writes a DCP folder that shares the source's data files; other formats go through the copy
 // engine.  Returns 0.  Throws: Error; nothing is written then.
 int write_rewritten(const std::string& verb, const formats::Checkpoint& source,
                     formats::Value content, const RewritingOptions& rewriting,
                     const CommonOptions& common, const Streams& streams, ReportExtras extras);
 
-// Reads a text file that the command line names: a map, a list of names.  Throws: kLimitSize; what
+// Reads a text file named on the command line: a map, a list of names.  Throws: kLimitSize; what
 // opening and reading throw.
 std::string read_text_file(const std::string& path);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// fsdp-ckpt seal: sizes and checksums of a checkpoint's files, left beside them.
+// fsdp-ckpt seal: writes sizes and checksums of a checkpoint's files beside them.
 #include <algorithm>
 #include <filesystem>
 #include <ostream>
@@ -76,7 +76,7 @@ class SealVerb : public Verb {
     return finding.severity == Finding::Severity::kDamage;
   }
 
-  // Checks the checkpoint and takes the checksums of its files.
+  // Checks the checkpoint and computes the checksums of its files.
   void examine(const CommonOptions& common, const Streams& streams, formats::FileCrcs& crcs) {
     const auto checkpoint = formats::open_checkpoint(common.path, {common.allowed_globals});
     std::uint64_t total = 0;

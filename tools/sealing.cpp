@@ -69,13 +69,13 @@ Sealing check_sealing(const std::string& path, const formats::VerifyOptions& opt
     sealing.integrity = formats::check_integrity_file(own.folder, *name, options);
     take(sealing.integrity.findings, findings);
   }
-  // Times are weaker evidence than checksums.
+  // Checksums of everything match, and are better evidence than times.
   if (matches_whole(sealing)) return sealing;
   take(formats::check_shared_files(own.folder), findings);
   const bool damaged = std::any_of(findings.begin(), findings.end(), [](const auto& finding) {
     return finding.severity == formats::Finding::Severity::kDamage;
   });
-  // Damage to the data also changed their times.
+  // Damage to the data has also changed its times.
   if (sealing.seal.state == SealState::kNone && !damaged)
     take(formats::newer_data(own.folder), findings);
   return sealing;

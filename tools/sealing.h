@@ -18,15 +18,16 @@ struct Sealing {
   formats::SealReport integrity;  // its producer's list, see integrity_file.h
 };
 
-// Compares the checkpoint at `path` with its seal and its producer's list, if it has them, and with
-// the record of files that it shares (shared_files.h).  If it has neither a seal nor damage, checks
-// whether its data are newer than their metadata.
-// `ignore_seal`: as if there were none.  `findings`: those so far, to which more are added.
+// Compares the checkpoint at `path` with its seal, with its producer's list, and with the record of
+// shared files (shared_files.h), as far as these exist.  Without a seal and damage, checks whether
+// the data are newer than the metadata.
+// `ignore_seal`: does not use the seal.  `findings`: the findings so far; more are added.
 // Throws: kInterrupted, kIo.
 Sealing check_sealing(const std::string& path, const formats::VerifyOptions& options,
                       bool ignore_seal, formats::Findings& findings);
 
-// Returns whether there is any such list, and whether one of them matched in every byte.
+// is_sealed: returns whether there is any such list.  matches_whole: whether one of them matched in
+// every byte.
 bool is_sealed(const Sealing& sealing);
 bool matches_whole(const Sealing& sealing);
 

@@ -16,12 +16,12 @@ namespace {
 using formats::cat;
 using formats::quote;
 
-// Trainers' names for the level of a state dict that holds the model.
+// Trainers' names for the level that holds the model in a state dict.
 constexpr std::array<std::string_view, 6> kLevels = {"model", "module",  "state_dict",
                                                      "net",   "network", "model_state_dict"};
 constexpr std::string_view kBelow = ".**";
 
-// Top-level tensors of an optimizer are not part of the model beside them.
+// Returns whether a top-level key belongs to an optimizer, not to the model beside it.
 bool is_of_optimizer(std::string_view key) {
   return key.starts_with("optim");
 }

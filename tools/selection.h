@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares -k and --exclude with the existing keys: globs that match nothing, or only half of what
-// they seem meant for, are refused.
+// Compares -k and --exclude with the existing keys: refuses globs that match nothing, or only part
+// of their evident targets.
 #pragma once
 
 #include <cstddef>
@@ -16,10 +16,10 @@ namespace fsdp::cli {
 
 // Note [a level or a module]
 // `-k 'model.**'` means the model if its keys lie in a level of that name: "model" > "emb".  In a
-// flat state dict `model` is a module of the model ("model.emb" beside "lm_head"), as in many of
-// Hugging Face's, and the same glob would leave out the rest of the model.  So a glob of that form
-// with a usual name of a level is refused there, unless --exclude or another -k decides about the
-// rest.
+// flat state dict, as many of Hugging Face's are, `model` is a module of the model ("model.emb"
+// beside "lm_head"), and the same glob would leave out the rest of the model.  So a glob of that
+// form whose front is a usual name of a level is refused there, unless --exclude or another -k
+// decides about the rest.
 class SelectionCheck {
  public:
   // Lifetime: `selection` outlives this.
@@ -31,7 +31,7 @@ class SelectionCheck {
   void see(const formats::Index& index,
            const std::function<std::string(const std::string&)>& name = {});
 
-  // Throws: kNotFound naming a glob of -k that matches nothing and what may be meant, or if nothing
+  // Throws: kNotFound naming a glob of -k that matches nothing, and what it may mean, or if nothing
   // is left; kUsage.
   // `where`: the checkpoint, for messages.
   void finish(const std::string& where) const;
@@ -43,7 +43,7 @@ class SelectionCheck {
     std::string front;   // "model."
     std::string parent;  // "" or "app."
     bool is_module = false;
-    std::uint64_t left_out = 0;  // parameters beside it that no glob chooses
+    std::uint64_t left_out = 0;  // parameters beside it that no glob selects
     std::string example;
   };
   void see_flat_parameter(const std::string& key, bool selected);
@@ -51,11 +51,11 @@ class SelectionCheck {
   const formats::KeySelection& selection_;
   std::vector<char> matched_;  // globs of -k
   std::vector<Level> levels_;
-  std::vector<std::string> names_;  // some of those seen
+  std::vector<std::string> names_;  // some of the keys seen
   bool any_ = false;
 };
 
-// Does all of the above for the keys of one checkpoint; does nothing without globs.
+// Does all of this for the keys of one checkpoint; does nothing without globs.
 void check_selection(const formats::KeySelection& selection, const formats::Index& index,
                      const std::string& where);
 

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// fsdp-ckpt set: values and constant tensors get other contents; keys are left out, and taken from
-// another checkpoint.
+// fsdp-ckpt set: changes values and constant tensors, drops keys, and takes keys from another
+// checkpoint.
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/interrupt.h"
 #include "formats/bytes/base/text.h"
-#include "formats/changes/edit/set_values.h"
-#include "formats/changes/edit/splice.h"
 #include "formats/families/checks/content_check.h"
-#include "formats/front/open.h"
 #include "formats/state/content/content.h"
 #include "formats/state/content/values_apart.h"
+#include "formats/changes/edit/set_values.h"
+#include "formats/changes/edit/splice.h"
+#include "formats/front/open.h"
 #include "tools/conversion.h"
 #include "tools/name_report.h"
 #include "tools/reading.h"
@@ -150,7 +150,8 @@ class SetVerb : public Verb {
     return extras;
   }
 
-  // A folder's tensors lie in archives that are shared; those that change need new ones.
+  // The tensors of a folder lie in archives that are shared with the source; changed tensors need
+  // new ones.
   int write_folder(const formats::Checkpoint& source, const formats::ValuesSet& set,
                    const CommonOptions& common, const Streams& streams, ReportExtras extras) {
     const formats::CheckpointDescription& description = source.description();

@@ -12,7 +12,7 @@
 
 namespace fsdp::cli {
 
-// Elements first, first + step, ... of a dimension, `count` of them.
+// Selects the elements first, first + step, ... of a dimension, `count` of them.
 struct DimensionSlice {
   std::int64_t first = 0;
   std::int64_t count = 0;
@@ -24,7 +24,7 @@ struct Slice {
   std::vector<DimensionSlice> dimensions;  // of the tensor
 
   std::vector<std::int64_t> shape() const;  // of the result
-  // The smallest box that holds every element of the slice.
+  // Returns the smallest box that holds every element of the slice.
   formats::Box box() const;
   bool has_steps() const;
 };

@@ -21,8 +21,8 @@ namespace {
 using formats::cat;
 using formats::Finding;
 
-// Returns whether the error says that there is no sound checkpoint at the path, and not only that
-// nobody could look.
+// Returns whether the error means that there is no sound checkpoint at the path, not only that the
+// path could not be read.
 bool is_passed_over(ErrorCode code) {
   switch (code) {
     case ErrorCode::kNotFound:
@@ -35,7 +35,7 @@ bool is_passed_over(ErrorCode code) {
   }
 }
 
-// The finding that makes a checkpoint unsound: damage before what is only unknown.
+// Returns the finding that makes a checkpoint unsound: damage before unknown.
 PassedOver passed_over_for(const std::string& path, const formats::Findings& findings) {
   const auto worst =
       std::min_element(findings.begin(), findings.end(),
@@ -49,9 +49,9 @@ PassedOver passed_over_for(const std::string& path, const formats::Findings& fin
   return passed;
 }
 
-// Throws: kUnsupported: a name does not tell the step for what it is.
+// Throws: kUnsupported if a name does not tell its step clearly.
 void check_names_of(const std::vector<formats::Step>& steps) {
-  std::map<std::string, std::string> series;  // by the same without names of parts
+  std::map<std::string, std::string> series;  // by the name, without names of parts
   for (const formats::Step& step : steps) {
     const std::string name = formats::name_of_place(step.path);
     if (formats::tells_step(name) && !formats::step_of(name)) {
@@ -124,7 +124,7 @@ void note_passed_over(const std::vector<PassedOver>& passed, const CommonOptions
   if (common.quiet) return;
   for (const PassedOver& one : passed) {
     const std::string path = formats::escape(one.path);
-    // Errors name the path already.
+    // Some errors begin with the path already.
     const bool named = one.message.starts_with(path + ": ");
     streams.err << "fsdp-ckpt: note: passed over: " << (named ? std::string() : path + ": ")
                 << one.message << " [" << one.code << "]";

@@ -19,7 +19,8 @@ using formats::map::Direction;
 
 constexpr std::size_t kParameterText = 200;
 
-// Returns the first of the parameters that no tensor of the content is; nullptr if there is none.
+// Returns the first of the parameters that is not a tensor of the content; nullptr if there is
+// none.
 const std::string* first_absent(const formats::Value& content,
                                 const std::vector<std::string>& parameters) {
   const std::vector<formats::Leaf> leaves = formats::leaves_of(content);
@@ -50,7 +51,7 @@ std::optional<ExpertMap> ExpertMap::find(const formats::Checkpoint& base,
         if (first_absent(own.to_code(base, content).content, parameters) == nullptr)
           fitting.push_back(own);
       } catch (const Error&) {
-        // It needs other shapes, or parameters that nobody gave.
+        // The map needs other shapes, or parameters that were not given.
       }
     }
   }

@@ -18,9 +18,10 @@ namespace fsdp::cli {
 // A map between the names of a model's code and those of its files.
 class ExpertMap {
  public:
-  // Finds the built-in map that leads from the names of the content's model back to the code's,
-  // which have `parameters`.  Nothing if the content has them as it is.
-  // `model_type`, `config`: of the base's config.json and its path; empty if there is none.
+  // Finds the built-in map from the names in the content back to those in the model's code, which
+  // include `parameters`.  Returns nothing if the content has these names already.
+  // `model_type`, `config`: the type in the base's config.json, and its path; empty if there is
+  // none.
   // Throws: kMismatch if there is no such map, kUsage if there are several.
   static std::optional<ExpertMap> find(const formats::Checkpoint& base,
                                        const formats::Value& content,

@@ -66,7 +66,7 @@ struct Outcome {
   std::uint64_t unchecked_bytes = 0;
 };
 
-// Completes the tensors of which other members of a team read parts.
+// Completes the tensors whose parts several members of a team have read.
 void join_stats(formats::Team& team, const formats::Index& index,
                 const std::map<std::size_t, formats::StatsJoiner>& mine,
                 std::vector<TensorStats>& stats) {
@@ -138,7 +138,7 @@ bool holds_storage(const formats::Value& value, std::set<const void*>& seen) {
           any(object->list_items) || any_entry(object->dict_items));
 }
 
-// Refuses a gate if there are elements that are not examined.
+// Refuses a gate if some elements cannot be examined.
 void refuse_hidden_tensors(const formats::Checkpoint& checkpoint) {
   for (const formats::ValueEntry& entry : checkpoint.index().values) {
     formats::throw_if_interrupted();
@@ -258,7 +258,7 @@ Totals total_of(const formats::Index& index, const Outcome& outcome) {
   return total;
 }
 
-// Writes while it goes: a checkpoint may have a million tensors.
+// Writes as it goes: a checkpoint may have a million tensors.
 void print_json(const formats::Checkpoint& checkpoint, const CommonOptions& common,
                 const std::vector<std::size_t>& order, const std::set<std::string>& gates,
                 const Outcome& outcome, std::ostream& out) {

@@ -9,12 +9,12 @@
 namespace fsdp::cli {
 namespace {
 
-// Blanks between columns, and what names and texts keep of their width.
+// Blanks between columns, and the least widths to which names and texts are cut.
 constexpr std::size_t kGap = 2;
 constexpr std::size_t kLeastName = 16;
 constexpr std::size_t kLeastNameWithHeader = 28;
 constexpr std::size_t kLeastText = 8;  // NaN in A
-// Blanks before the cells that stand below their name.
+// Blanks before cells that stand below their row's name.
 constexpr std::size_t kIndent = 2;
 
 }  // namespace

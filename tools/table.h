@@ -9,7 +9,7 @@
 
 namespace fsdp::cli {
 
-// The alignment of a column's cells, and the part of them that a narrow terminal may leave out.
+// The alignment of a column's cells, and the part that a narrow terminal may leave out.
 enum class Column {
   kName,    // left; a part within may be left out
   kText,    // left; the end may be left out
@@ -17,22 +17,22 @@ enum class Column {
   kNumber,  // right, never cut
 };
 
-// Rows of cells, each column as wide as its widest cell, two blanks between.  Columns without any
-// text are left out.
+// Rows of cells.  Each column is as wide as its widest cell; two blanks stand between columns.
+// Columns without any text are left out.
 class Table {
  public:
   // `header`: the names of the columns, one for each; or nothing.
   explicit Table(std::vector<Column> columns, std::vector<std::string> header = {})
       : columns_(std::move(columns)), header_(std::move(header)) {}
-  // The last cell of a row that has fewer cells than there are columns reaches over the rest: it
-  // makes no column wider. Requires: at most one cell a column.
+  // Adds a row.  With fewer cells than columns, the last cell extends over the remaining columns
+  // and makes no column wider.  Requires: at most one cell per column.
   void add(std::vector<std::string> cells);
-  // A line that takes no part in the columns.
+  // Adds a line outside the columns.
   void add_line(std::string text);
   bool empty() const { return rows_.empty(); }
-  // In `columns` characters a line, where there are more than 0.  Names and texts are cut with an
-  // ellipsis.  Where names would become too short to be told apart, each row is several lines: its
-  // name, then its other cells, each behind the name of its column.
+  // Prints lines of at most `columns` characters; 0: no limit.  Names and texts are cut with an
+  // ellipsis.  If names would become too short to tell them apart, each row takes several lines:
+  // its name, then its other cells, each after the name of its column.
   void print(std::ostream& out, std::size_t columns = 0) const;
 
  private:
@@ -43,9 +43,9 @@ class Table {
   bool reaches_over(const Row& row, std::size_t column) const {
     return row.cells.size() < columns_.size() && column + 1 == row.cells.size();
   }
-  // Each as wide as its widest cell; 0 where all are empty.
+  // Returns the width of each column's widest cell; 0 if all its cells are empty.
   std::vector<std::size_t> whole_widths() const;
-  // Takes from names and texts what does not fit.  Returns whether that was enough.
+  // Narrows names and texts until the row fits.  Returns whether that was enough.
   bool shrink(std::vector<std::size_t>& widths, std::size_t columns) const;
   std::string cut(const std::string& cell, Column column, std::size_t width) const;
   std::string line(const Row& row, const std::vector<std::size_t>& widths,

@@ -6,7 +6,7 @@
 namespace fsdp::cli {
 namespace {
 
-// Every byte of UTF-8 but the continuation ones begins a code point.
+// Every byte of UTF-8 except continuation bytes begins a code point.
 bool begins_character(char c) {
   return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U;
 }
@@ -24,18 +24,17 @@ std::size_t position_of(std::string_view text, std::size_t number) {
   return at;
 }
 
-// Returns whether a byte may be left out of a name.  Numbers, ranges {0..11} and the lines of a
-// tree stay.
+// Returns whether a byte of a name may be left out.  Numbers, ranges {0..11} and tree lines stay.
 bool may_be_left_out(char c) {
   constexpr std::string_view kKept = " 0123456789{}";
   return static_cast<unsigned char>(c) < 0x80U && kKept.find(c) == std::string_view::npos;
 }
 
-// Returns where to leave `left_out` characters out of `text`: near its beginning, because names
-// differ at their ends; in the middle if no part without numbers is as long.
+// Returns where to leave out `left_out` characters of `text`: near its beginning, because names
+// differ at their ends; in the middle if no part without numbers is long enough.
 std::size_t gap_of(std::string_view text, std::size_t left_out) {
-  constexpr std::size_t kKept = 3;  // characters, where more than these may be left out
-  std::vector<std::size_t> runs;    // up to each character, of those that may be left out
+  constexpr std::size_t kKept = 3;  // characters that stay at the start of a run, if possible
+  std::vector<std::size_t> runs;    // per character: the omissible ones up to it, in a row
   for (const char c : text) {
     if (!begins_character(c)) continue;
     runs.push_back(!may_be_left_out(c) ? 0 : runs.empty() ? 1 : runs.back() + 1);

@@ -9,24 +9,24 @@
 
 namespace fsdp::cli {
 
-// The columns that UTF-8 text takes: its code points, less sequences that set a colour.
+// Returns the columns that UTF-8 text takes: its code points, except sequences that set a colour.
 std::size_t width_of(std::string_view text);
 
-// `text` in at most `width` columns; an ellipsis stands for its end, or for a part within it that
-// holds no number.
+// Returns `text` in at most `width` columns; an ellipsis replaces its end, or an inner part without
+// numbers.
 std::string cut_end(const std::string& text, std::size_t width);
 std::string cut_within(const std::string& text, std::size_t width);
 
-// `pieces` with `gap` between them, in lines of at most `columns`; a piece stays whole, even where
-// it is wider.  Lines but the first begin with `indent` blanks.  0 columns: one line.
+// Returns `pieces` with `gap` between them, in lines of at most `columns`.  A piece is never split,
+// even if it is wider.  Lines after the first begin with `indent` blanks.  0 columns: one line.
 std::string packed(const std::vector<std::string>& pieces, std::string_view gap,
                    std::size_t columns, std::size_t indent);
 
-// `lead` and the words of `text` behind it, broken at blanks of `text` in the same way.
+// Returns `lead` and the words of `text` after it, broken in the same way at the blanks of `text`.
 std::string hanging(std::string_view lead, std::string_view text, std::size_t columns,
                     std::size_t indent);
 
-// `text`, broken at its blanks; those in front stay.
+// Returns `text`, broken at its blanks; leading blanks stay.
 std::string wrapped(std::string_view text, std::size_t columns, std::size_t indent = 2);
 
 }  // namespace fsdp::cli

@@ -24,7 +24,7 @@ constexpr std::string_view kShard = "shard cuts a file for a number of ranks";
 constexpr std::string_view kRename = "rename gives other names";
 constexpr std::string_view kMap = "map turns the names of one model library into those of another";
 constexpr std::string_view kConvert = "convert writes another format, with --dtype another type";
-// Someone who wants to delete is not directed to a verb that only reads.
+// A user who wants to delete must not be sent to a verb that only reads.
 constexpr std::string_view kRemove =
     "prune removes the old checkpoints of a run, and rename --drop GLOB writes one without some "
     "keys";
@@ -127,7 +127,7 @@ std::string_view found_in(std::span<const Meant> table, std::string_view word) {
   return found == table.end() ? std::string_view() : found->sentence;
 }
 
-// "organization/model": one slash between two names.
+// Returns whether the path is like "organization/model": one slash between two names.
 bool is_hub_name(std::string_view path) {
   const std::size_t slash = path.find('/');
   const auto plain = [](char c) {

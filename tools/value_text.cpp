@@ -15,11 +15,11 @@ using formats::Value;
 using formats::ValueKind;
 
 constexpr std::size_t kMaxJsonParts = 10'000;
-// Values nested deeper than this are not shown in a line of text.
+// Values nested deeper than this are not shown in text.
 constexpr std::size_t kMaxTextDepth = 20;
 
-// Beyond this, decimal digits are not worth their time, because each one takes a pass over all the
-// bytes; Python's limit is 4,300 digits.
+// Longer integers are not converted to decimal, because each digit takes a pass over all bytes;
+// Python's limit is 4,300 digits.
 constexpr std::size_t kMaxDecimalBytes = 1024;
 
 // Returns the little-endian magnitude as Python writes it in hexadecimal.
@@ -65,7 +65,7 @@ std::string big_int_text(const std::string& bytes) {
   return (negative ? "-" : "") + digits;
 }
 
-// Returns names as in Python 3: builtins without their module.
+// Returns the name as in Python 3: builtins without their module.
 std::string global_text(const formats::GlobalName& name) {
   const bool builtin = name.module == "__builtin__" || name.module == "builtins";
   return formats::escape(builtin ? name.name : name.dotted());
@@ -263,7 +263,7 @@ std::string type_name(const Value& value) {
   }
   const formats::GlobalName* callable = value.as_object()->callable.as_global();
   if (callable == nullptr) return "object";
-  // numpy's way to make arrays and scalars.
+  // numpy makes arrays and scalars by these calls.
   if (callable->module.starts_with("numpy.") && callable->name == "_reconstruct")
     return "numpy.ndarray";
   if (callable->module.starts_with("numpy.") && callable->name == "scalar") return "numpy scalar";

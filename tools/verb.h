@@ -13,12 +13,12 @@
 
 namespace fsdp::cli {
 
-// Declares the words that a verb takes beyond the common ones.  Values are written when the command
-// line is parsed, before Verb::run.  Lifetime: the variables belong to the verb.
+// Declares the words that a verb takes beyond the common ones.  Parsing writes the values, before
+// Verb::run.  Lifetime: the variables belong to the verb.
 class OptionSet {
  public:
   virtual ~OptionSet() = default;
-  // Words without a dash, in the order of declaration.
+  // A word without a dash, in the order of declaration.
   virtual void positional(const std::string& name, std::string& value, const std::string& help,
                           bool required) = 0;
   // Any number of further words, after the required ones.
@@ -46,19 +46,19 @@ class OptionSet {
   // "5GB", "256MiB".
   virtual void size(const std::string& names, std::optional<std::uint64_t>& bytes,
                     const std::string& help) = 0;
-  // The option just declared must be given.
+  // Makes the option just declared required.
   virtual void required() = 0;
 };
 
-// One verb.  An object lives for one command line.
+// A verb.  An object lives for one command line.
 class Verb {
  public:
   virtual ~Verb() = default;
   virtual std::string name() const = 0;
   virtual std::string alias() const { return {}; }
-  // One line, for the list of verbs and the top of the verb's help.
+  // Returns one line for the list of verbs and the top of the verb's help.
   virtual std::string description() const = 0;
-  // Two commands, one per line.
+  // Returns two commands, one per line.
   virtual std::vector<std::string> examples() const = 0;
   // Declares words that stand before PATH.
   virtual void declare_first(OptionSet& /*options*/) {}
@@ -67,10 +67,10 @@ class Verb {
   virtual void declare(OptionSet& options) = 0;
   // Returns whether a team can run the verb together; otherwise its leader runs it alone.
   virtual bool divides() const { return false; }
-  // Whether the last of the words that `OptionSet::more` takes is the output.
+  // Returns whether the last of the words that `OptionSet::more` takes is the output.
   virtual bool more_ends_in_output() const { return false; }
-  // Returns the exit status: 0 done, sound, same; 1 the answer is no.  Throws: Error, if it could
-  // not be done.
+  // Returns the exit status: 0 done, sound, same; 1 the answer is no.  Throws: Error if the verb
+  // failed.
   virtual int run(const CommonOptions& common, const Streams& streams) = 0;
 };
 

@@ -10,7 +10,7 @@
 namespace fsdp::cli {
 
 struct OptionRecord {
-  std::vector<std::string> names;    // "-k", "--keys"; only the name of a positional
+  std::vector<std::string> names;    // "-k", "--keys"; for a positional only its name
   std::string type;                  // the placeholder of its value; empty for a flag
   std::vector<std::string> choices;  // the allowed words, if limited
   std::string help;
@@ -24,7 +24,7 @@ struct VerbRecord {
   std::string description;
   std::vector<std::string> examples;
   std::vector<OptionRecord> positionals;  // PATH first
-  std::vector<OptionRecord> options;      // its own
+  std::vector<OptionRecord> options;      // the verb's own
 };
 
 // Returns the records of all verbs, in the order of help.

@@ -24,9 +24,9 @@ using Severity = formats::Finding::Severity;
 
 struct VerifyCommand {
   ExaminationOptions examined;
-  std::size_t limit = 20;  // most findings listed for people
+  std::size_t limit = 20;  // the most findings listed for users
   std::string config;      // config.json of the model; empty: not compared
-  std::string lost;        // what older steps of the run have, and this one lacks; empty: nothing
+  std::string lost;        // what older steps of the run have and this one lacks; empty: nothing
 };
 
 // The worst of the findings; warnings leave a checkpoint sound.
@@ -73,7 +73,7 @@ void print_json(formats::Json::Object object, std::ostream& out) {
   out << formats::to_text(formats::Json(std::move(object)), 1) << '\n';
 }
 
-// "2 findings, 1 unsafe, 3 unknown": those of the verdict first, then milder ones.
+// Returns "2 findings, 1 unsafe, 3 unknown": those of the verdict first, then milder ones.
 std::string counts_text(const formats::Findings& findings) {
   std::string text;
   for (const Severity severity : {Severity::kDamage, Severity::kUnsafe, Severity::kUnknown}) {
@@ -144,7 +144,7 @@ void print_text(const VerifyCommand& command, const Examination& outcome, bool a
 }
 
 // Returns 0 if nothing is damaged or unsafe (--strict: or unknown), 1 otherwise.
-// `json`: receives the output of --json, instead of standard output.
+// `json` receives the output of --json, instead of standard output.
 int verify(const VerifyCommand& command, const Streams& streams, formats::Json::Object& json) {
   Examination outcome = examine(command.examined, "verify", streams);
   throw_if_unread(outcome.report.findings, outcome.path,
@@ -158,7 +158,7 @@ int verify(const VerifyCommand& command, const Streams& streams, formats::Json::
                                        .severity = Severity::kWarning});
   }
   ModelFinding model;
-  // What is damaged is no model.
+  // A damaged checkpoint is not compared as a model.
   const bool compared =
       !command.config.empty() && count(outcome.report.findings, Severity::kDamage) == 0;
   if (compared) model = find_in_model(command.examined.common, streams, command.config);
@@ -190,9 +190,9 @@ formats::Json::Object unverified_json(const std::string& path, const Error& erro
   return object;
 }
 
-// Verifies one after another, and reports which are sound.  One that cannot be verified is an
-// error, and the others are still checked.  Returns the worst result of `verify`, 2 if one could
-// not be verified.
+// Verifies one checkpoint after another, and reports which are sound.  A checkpoint that cannot be
+// verified is an error; the others are still checked.  Returns the worst result of `verify`; 2 if
+// one could not be verified.
 int verify_run(VerifyCommand command, const std::vector<formats::Step>& steps,
                const Streams& streams) {
   const std::string named = command.examined.common.path;

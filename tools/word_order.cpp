@@ -13,8 +13,8 @@ bool is_option(const std::string& word) {
   return word.size() > 1 && word[0] == '-';
 }
 
-// The names of all options that take a value.  Before the verb is known, options of any verb may
-// come; an option has a value in all verbs or in none.
+// Returns the names of all options that take a value.  Before the verb is known, options of any
+// verb may come; an option has a value in all verbs or in none.
 std::set<std::string> names_with_value() {
   std::set<std::string> names;
   const auto add = [&](const std::vector<OptionRecord>& options) {
@@ -27,7 +27,7 @@ std::set<std::string> names_with_value() {
   return names;
 }
 
-// Returns whether the word after `option` is its value: not for --name=value, nor for -kGLOB.
+// Returns whether the word after `option` is its value: not after --name=value or -kGLOB.
 bool takes_next_word(const std::string& option, const std::set<std::string>& with_value) {
   if (option.starts_with("--")) return with_value.contains(option);
   for (std::size_t at = 1; at < option.size(); ++at) {

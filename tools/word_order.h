@@ -8,8 +8,8 @@
 namespace fsdp::cli {
 
 // Returns `args` with the verb first: options before the verb move after it, with their values, and
-// `help VERB` becomes `VERB --help`.  Words without a verb, and those that ask for the version,
-// stay as they are.
+// `help VERB` becomes `VERB --help`.  Words without a verb, or that ask for the version, stay as
+// they are.
 std::vector<std::string> verb_first(std::vector<std::string> args);
 
 }  // namespace fsdp::cli

@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 using formats::cat;
 using formats::OutputPlan;
 
-// Files that a dry run lists for people; --json lists all.
+// The most files that a dry run lists for users; --json lists all.
 constexpr std::size_t kMaxListed = 100;
 
 std::string plural(std::uint64_t count, const char* noun) {
@@ -51,7 +51,8 @@ class Writing {
   int run() {
     formats::CopyResult result;
     double seconds = 0;
-    // A dry run shows people the plan before the error; --json prints one object, here the error.
+    // A dry run shows users the plan before the error; --json prints only one object, here the
+    // error.
     const bool plan_first = writing_.dry_run && !common_.json;
     if (!plan_first) check_free(writing_.destination, plan_.new_bytes());
     if (!writing_.dry_run) {
@@ -83,9 +84,9 @@ class Writing {
     return output_.write(options);
   }
 
-  // Enters the files of the output into what decides about its bytes.
+  // Adds the files of the output to the facts that decide about its bytes.
   void identify_plan() const {
-    // After the words and the source, which say better why files have other sizes.
+    // Added after the words and the source, which explain better why sizes of files differ.
     common_.identity->add_later([this](formats::PlanIdentity& identity) {
       identity.add("format", plan_.format);
       for (const formats::PlannedFile& file : plan_.files)
@@ -118,7 +119,7 @@ class Writing {
     object.emplace_back("tensor_bytes", plan_.tensor_bytes);
     object.emplace_back("buffer_bytes", buffer_bytes_);
     if (writing_.dry_run) {
-      // A store does not say what is free.
+      // A store does not report free space.
       if (!formats::is_url(writing_.destination))
         object.emplace_back("free_bytes", free_bytes_at(writing_.destination));
     } else {
@@ -191,7 +192,7 @@ class Writing {
       out << ", " << formats::human_bytes(result.kept_bytes) << " kept from an earlier run";
     const std::uint64_t written = plan_.new_bytes() - result.kept_bytes;
     const double rate = seconds > 0 ? static_cast<double>(written) / seconds : 0;
-    // Small outputs take no time worth telling.
+    // The rate of a short run is not worth reporting.
     if (seconds > 1) out << ", " << formats::human_bytes(static_cast<std::uint64_t>(rate)) << "/s";
     out << '\n';
     if (extras_.last) out << extras_.last() << '\n';
@@ -212,7 +213,7 @@ class Writing {
   std::uint64_t buffer_bytes_;
 };
 
-// Two URLs are compared as they are written: a store knows neither links nor "..".
+// URLs are compared as text: a store has neither links nor "..".
 const char* relation_of_urls(std::string_view source, std::string_view destination) {
   const auto trimmed = [](std::string_view url) {
     return std::string(url.substr(0, url.find_last_not_of('/') + 1)) + "/";
@@ -262,7 +263,7 @@ formats::OutputOptions WritingOptions::output(const CommonOptions& common) const
         "--resume goes on with what is safe on the disk, which --no-sync does not wait for; "
         "leave one of them out");
   }
-  // Whoever starts a job on many machines may lose one of them, and does not know before.
+  // A job on many machines may lose one of them, which its user cannot foresee.
   if (resume || (common.team != nullptr && sync)) {
     formats::RunJournal::Options how;
     how.asked = resume;
@@ -329,7 +330,7 @@ void check_free(const std::string& destination, std::uint64_t needed) {
 }
 
 void check_globals(const formats::Value& root, const CommonOptions& common) {
-  // Most checkpoints have none, so their places are looked for only if there are some.
+  // Most checkpoints have no such names, so places are searched only if there are some.
   formats::UnknownGlobals unsafe = formats::unknown_globals_in(root);
   std::erase_if(unsafe, [&](const auto& name) { return common.allowed_globals.contains(name); });
   if (unsafe.empty()) return;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The common part of verbs that write a checkpoint: options, the checks before, the report after.
+// The common part of verbs that write a checkpoint: options, checks before writing, the report.
 #pragma once
 
 #include <cstdint>
@@ -23,11 +23,12 @@ struct WritingOptions {
   bool dry_run = false;
   bool force = false;   // replace an existing destination
   bool sync = true;     // fsync before it counts as done
-  bool seal = false;    // leave a seal with it
-  bool resume = false;  // go on where an earlier run ended
-  // Set by `output`: what of the output is on the disk; null: nobody wants to know.
+  bool seal = false;    // write a seal with it
+  bool resume = false;  // continue where an earlier run ended
+  // Set by `output`: records what of the output is on the disk.  Null: no journal.
   mutable std::shared_ptr<formats::RunJournal> journal;
-  // For a checkpoint: with the last check of its pickles (check_output_names).
+  // Returns the options for writing a checkpoint, including the last check of its pickles
+  // (check_output_names).
   // Throws: kUsage.
   formats::OutputOptions output(const CommonOptions& common) const;
 };
@@ -41,30 +42,31 @@ void declare_resume(OptionSet& options, WritingOptions& writing);
 // Declares OUT, and the options of declare_writing_options.
 void declare_writing(OptionSet& options, WritingOptions& writing, const std::string& out_help);
 
-// Refuses a destination that is the source or lies inside it, and a source inside the destination;
-// following links; and a URL of a store that is not known.  Throws: kSamePath, kUnsupported.
+// Refuses a destination that is the source or lies inside it, and a source inside the destination,
+// following links; also a URL of an unknown store.  Throws: kSamePath, kUnsupported.
 void check_apart(const std::string& source, const std::string& destination);
 
-// Free bytes where `destination` will be written.  Throws: kIo.
+// Returns the free bytes where `destination` will be written.  Throws: kIo.
 std::uint64_t free_bytes_at(const std::string& destination);
 
-// Throws: kNoSpace where fewer than `needed` bytes are free there, kIo.  A URL is not checked.
+// Throws: kNoSpace if fewer than `needed` bytes are free at `destination`; kIo.  A URL is not
+// checked.
 void check_free(const std::string& destination, std::uint64_t needed);
 
-// Refuses what PyTorch would have to run code for to load it.  Throws: kGlobal with the key and
-// what to do.
+// Refuses content for which PyTorch would have to run code on loading.  Throws: kGlobal with the
+// key and a remedy.
 void check_globals(const formats::Value& root, const CommonOptions& common);
 
 // A verb's additions to the report.
 struct ReportExtras {
-  std::vector<std::string> lines;  // before the summary line, for people
-  // Returns lines for behind it, once the output is there; empty: there are none.
+  std::vector<std::string> lines;  // before the summary line, for users
+  // Returns lines to print after the summary, once the output is in place; empty: there are none.
   std::function<std::string()> last;
   formats::Json::Object members;  // for --json, after "output"
 };
 
-// Ends every writing verb: a dry run reports what would be done; otherwise writes with progress,
-// commits, and reports what was written.  `source` is the checkpoint read.
+// Writes the output, commits it, and reports what was written; a dry run only reports what would be
+// written.  `source` is the checkpoint read.
 // Returns 0.  Throws: kNoSpace if less is free than the output needs, in a dry run as well.
 int write_output(const std::string& verb, const formats::Checkpoint& source,
                  formats::Output& output, const WritingOptions& writing,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What libhdf5 finds in the place of dlopen() in the static fsdp-ckpt: a loader that loads nothing.
+// Replaces dlopen() for libhdf5 in the static fsdp-ckpt by a loader that loads nothing.
 //
 // libhdf5's archive can load plugins for filters.  fsdp-ckpt decodes filters itself and turns
 // plugins off, and a static program that loaded a library would run a second C library inside

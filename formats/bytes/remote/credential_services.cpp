@@ -17,13 +17,13 @@ namespace {
 
 constexpr unsigned kServiceTries = 4;
 
-// What the services of containers and machines answer.
+// Parses the answer of the services for containers and machines.
 Credentials parse_credentials(const std::string& text, const std::string& what) {
   Json json;
   try {
     json = parse_json(text);
   } catch (const Error&) {
-    throw no_credentials(what);  // the words of the parser may show a part of the answer
+    throw no_credentials(what);  // the parser's message may show a part of the answer
   }
   const auto member = [&](const char* name) {
     const Json* value = json.find(name);
@@ -36,7 +36,7 @@ Credentials parse_credentials(const std::string& text, const std::string& what) 
   return found;
 }
 
-// The role that this machine has, with a token of the session; nullopt: no such service.
+// Reads the role of this machine with a session token; nullopt: no such service.
 class InstanceService {
  public:
   InstanceService(HttpClient& client, Address address)
@@ -69,7 +69,7 @@ class InstanceService {
     request.fields = std::move(fields);
     request.timeout = std::chrono::seconds(1);
     request.past_proxies = true;
-    // Most machines are not in a cloud: who does not answer at once is not there.
+    // Most machines are not in a cloud: a service that does not answer at once is absent.
     for (int tries = 0; tries < 2; ++tries) {
       try {
         HttpAnswer answer = client_.send(request, nullptr);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Services that give credentials of short life to whoever is where they are: beside a container, of
-// a machine.  Source: "Credential providers" in the reference guide of the AWS SDKs.
+// Services that give short-lived credentials to a container or a machine.
+// Source: "Credential providers" in the reference guide of the AWS SDKs.
 #pragma once
 
 #include <optional>
@@ -9,13 +9,13 @@
 
 namespace fsdp::formats {
 
-// Each returns nullopt where the environment names no such service, or it is not
-// there.  Throws: kAccess if the service refuses; kNetwork; kUsage for settings that make no sense.
+// Each returns nullopt if the environment names no such service, or the service does not exist.
+// Throws: kAccess if the service refuses; kNetwork; kUsage for invalid settings.
 
-// AWS_CONTAINER_CREDENTIALS_RELATIVE_URI or AWS_CONTAINER_CREDENTIALS_FULL_URI, with
+// Reads AWS_CONTAINER_CREDENTIALS_RELATIVE_URI or AWS_CONTAINER_CREDENTIALS_FULL_URI, with
 // AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE or AWS_CONTAINER_AUTHORIZATION_TOKEN.
 std::optional<Credentials> container_credentials(HttpClient& client);
-// IMDSv2 at AWS_EC2_METADATA_SERVICE_ENDPOINT, else at its fixed address, unless
+// Asks IMDSv2 at AWS_EC2_METADATA_SERVICE_ENDPOINT, else at its fixed address, unless
 // AWS_EC2_METADATA_DISABLED is true.
 std::optional<Credentials> instance_credentials(HttpClient& client);
 

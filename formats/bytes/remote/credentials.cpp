@@ -14,7 +14,7 @@
 namespace fsdp::formats {
 namespace {
 
-// A request that begins now has to arrive before they expire.
+// Seconds before the expiry: a request that begins now must arrive before the credentials expire.
 constexpr std::int64_t kBeforeExpiry = 120;
 
 bool anonymous() {
@@ -67,7 +67,7 @@ Credentials CredentialCache::current() {
 
 void CredentialCache::forget(const Credentials& refused) {
   const std::scoped_lock lock(mutex_);
-  // Another thread may have looked meanwhile.
+  // Another thread may have found new credentials meanwhile.
   if (found_ && found_->id == refused.id && found_->token.reveal() == refused.token.reveal()) {
     found_.reset();
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who asks: the keys of an account, and where they are found.
+// The credentials that sign requests, and where they are found.
 #pragma once
 
 #include <cstdint>
@@ -23,11 +23,11 @@ struct Credentials {
 
 // Finds credentials where the tools of AWS find them, in their order: the environment, the role of
 // a web identity, the role and then the keys of the profile, the container, the machine (IMDSv2).
-// FSDP_CKPT_ANONYMOUS=1 asks for none.
-// Throws: kAccess if there are none, telling where it looked; kUnsupported for a source that would
-// start a program or a browser; kUsage for half of them; kNetwork.
+// Returns empty ones for FSDP_CKPT_ANONYMOUS=1.
+// Throws: kAccess if there are none, listing the places searched; kUnsupported for a source that
+// would start a program or a browser; kUsage for an id without a key, or the reverse; kNetwork.
 Credentials amazon_credentials(HttpClient& client, const Profile& profile);
-// The HMAC key of an account of Google: GS_ACCESS_KEY_ID and GS_SECRET_ACCESS_KEY.
+// Returns the HMAC key of a Google account: GS_ACCESS_KEY_ID and GS_SECRET_ACCESS_KEY.
 // Throws: kAccess, kUsage.
 Credentials google_credentials();
 
@@ -36,9 +36,10 @@ class CredentialCache {
  public:
   explicit CredentialCache(std::function<Credentials()> find) : find_(std::move(find)) {}
 
-  // Throws: what `find` throws.
+  // Returns the credentials, found anew if they expire soon.  Throws: what `find` throws.
   Credentials current();
-  // A server refuses `refused`, which `current` returned, as expired: the next call looks again.
+  // Drops `refused`, which `current` returned and a server refused as expired: the next call finds
+  // new ones.
   void forget(const Credentials& refused);
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The digests that requests to object stores carry.
+// The digests in requests to object stores.
 #pragma once
 
 #include <cstddef>
@@ -9,13 +9,13 @@
 
 namespace fsdp::formats {
 
-// 32 raw bytes [RFC 2104].
+// Returns 32 raw bytes [RFC 2104].
 std::string hmac_sha256(std::string_view key, std::string_view text);
-// 64 lower-case hexadecimal digits.
+// Returns 64 lower-case hexadecimal digits.
 std::string sha256_text(std::span<const std::byte> bytes);
 std::string sha256_text(std::string_view text);
-// 16 raw bytes: for Content-MD5, by which a store notices what the way there damaged, and for the
-// ETag that it gives.
+// Returns 16 raw bytes, for Content-MD5 (with which a store detects damage in transit) and for the
+// ETag.
 std::string md5(std::span<const std::byte> bytes);
 
 std::string hex_text(std::string_view bytes);

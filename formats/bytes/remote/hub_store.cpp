@@ -20,7 +20,7 @@ constexpr std::size_t kMostMembers = 1'000'000;
 constexpr std::size_t kMostTree = std::size_t{16} << 20U;
 constexpr std::size_t kMostHubToken = 4096;
 
-// What a URL names.
+// The parts of a hub URL.
 struct HubPlace {
   std::string kind;      // "models", "datasets", "spaces"
   std::string repo;      // "org/name"
@@ -28,7 +28,8 @@ struct HubPlace {
   std::string path;      // in the repository; empty: its root
 };
 
-// "refs/pr/1" and "refs/convert/parquet" are revisions, though they have slashes.
+// Finds the end of a revision.  "refs/pr/1" and "refs/convert/parquet" are revisions despite their
+// slashes.
 std::size_t end_of_revision(std::string_view text) {
   std::size_t from = 0;
   if (text.starts_with("refs/pr/")) from = 8;
@@ -84,7 +85,7 @@ Secret read_hub_token() {
   return Secret(std::move(token));
 }
 
-// The <...> of `Link: <...>; rel="next"`; empty: there is none.
+// Returns the URL in `Link: <...>; rel="next"`; empty: there is none.
 std::string next_page(const HttpHead& head) {
   const std::string* link = head.find("link");
   if (link == nullptr || link->find("rel=\"next\"") == std::string::npos) return {};
@@ -130,7 +131,7 @@ class HubStore final : public WebStore {
     const std::string* size = head.find("x-linked-size");
     const auto bytes = size == nullptr ? std::nullopt : parse_length(*size);
     if (bytes) file.bytes = *bytes;
-    // An empty head: of an address that was redirected to before.
+    // An empty head stands for a redirect that is already known.
     return head.fields.empty() || (bytes && !file.version.empty());
   }
 
@@ -205,7 +206,7 @@ std::optional<std::vector<StoredEntry>> HubStore::list(const std::string& url) c
         },
         nullptr, nullptr, kMostTree);
     if (answer.head.status == 404) {
-      // The hub says so of a folder that is not there as well as of a repository.
+      // The hub answers 404 for a missing folder as well as for a missing repository.
       return std::vector<StoredEntry>();
     }
     if (answer.head.status != 200) throw refusal(patience.place(), answer, dialect);

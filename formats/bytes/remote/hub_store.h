@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Repositories of the Hugging Face Hub, which are only read.
-// Source: "Hub API Endpoints" in its documentation, and what huggingface_hub asks for.
+// Reads repositories of the Hugging Face Hub.
+// Source: "Hub API Endpoints" in its documentation, and the requests of huggingface_hub.
 #pragma once
 
 #include <memory>
@@ -9,10 +9,9 @@
 
 namespace fsdp::formats {
 
-// hf://org/repo[@revision]/path, and hf://datasets/org/repo...; at HF_ENDPOINT, else
-// https://huggingface.co.  HF_TOKEN, or the token that `huggingface-cli login` left, is sent to
-// that host alone. Throws: kUnsupported where libcurl cannot be loaded; kUsage for settings that
-// make no sense.
+// Reads hf://org/repo[@revision]/path and hf://datasets/org/repo... at HF_ENDPOINT, else at
+// https://huggingface.co.  HF_TOKEN, or the token of `huggingface-cli login`, is sent to that host
+// only.  Throws: kUnsupported where libcurl cannot be loaded; kUsage for invalid settings.
 std::unique_ptr<Store> hub_store();
 
 }  // namespace fsdp::formats

@@ -22,10 +22,10 @@ using std::chrono::steady_clock;
 
 constexpr unsigned kLookTries = 5;
 constexpr std::chrono::seconds kLookDeadline{10};
-// Servers tell whole seconds.
+// Servers report times in whole seconds.
 constexpr nanoseconds kCoarse = std::chrono::seconds(2);
 
-// nullopt: no answer.
+// Sends a request within seconds; nullopt: no answer.
 std::optional<HttpAnswer> look(S3Client& client, const S3Request& request) {
   NetworkLimits limits = network_limits();
   limits.tries = std::min(limits.tries, kLookTries);
@@ -42,7 +42,7 @@ std::optional<HttpAnswer> look(S3Client& client, const S3Request& request) {
 }
 
 S3Request list_request(const S3Place& place) {
-  // A key comes before all that begin with it.
+  // Lists one key: a key sorts before all longer keys that begin with it.
   return {"GET",
           {place.bucket, {}},
           {{"list-type", "2"}, {"encoding-type", "url"}, {"max-keys", "1"}, {"prefix", place.key}}};
@@ -74,7 +74,7 @@ std::optional<bool> is_in_place(S3Client& client, const S3Place& place, const Ow
     try {
       if (!has_key(*list, place)) return false;
     } catch (const Error&) {
-      // The server contradicts itself, or says nothing.
+      // The server contradicts itself, or its answer is empty.
     }
     return std::nullopt;
   }
@@ -112,7 +112,7 @@ void LostBeginnings::abort(S3Client& client, const S3Place& place,
     if (!answer || !answer->succeeded()) return;
     std::vector<S3Begun> begun = parse_s3_begun(answer->text);
     std::erase_if(begun, [&](const S3Begun& upload) { return upload.key != place.key; });
-    // Times are those of the server's clock alone, and spans of this one's.
+    // The window compares times of the server's clock, and durations of the local one.
     std::optional<std::int64_t> end;
     auto passed = last_ - first_;
     if (own.empty()) {
@@ -136,7 +136,7 @@ void LostBeginnings::abort(S3Client& client, const S3Place& place,
     for (const S3Begun& upload : begun)
       client.try_to_send({"DELETE", place, {{"uploadId", upload.id}}});
   } catch (const std::exception&) {
-    // They stay, as uploads of a process that is killed do.
+    // The uploads stay, as those of a killed process do.
   }
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Looks at what a server of S3 did whose answer did not come.
+// Finds out what an S3 server did when its answer is lost.
 #pragma once
 
 #include <chrono>
@@ -12,46 +12,46 @@
 namespace fsdp::formats {
 
 // Note [answers that are lost]
-// A server may do what it is asked and its answer be lost.  The next try then finds the file there,
-// or its upload gone; and if there is no next try, nobody knows.  So each file has a mark of its
-// own among its metadata, by which the writer knows its own file from another one's.  It looks
-// whenever a request did not succeed.  Such a request has a connection of its own: libcurl asks
-// again by itself where one that was kept open turns out to be closed, and nobody would know that
-// an answer was lost.  A 404 counts as long as the server does not list the file.  An
-// upload is aborted before the look, so that it cannot be completed after it; a file that is put by
-// one request has to be there by then.  Where the look brings nothing, the error is an
-// UncertainError, and nothing is removed that the file may lead to.
+// A server may carry out a request whose answer is then lost.  The next attempt finds the file in
+// place, or its upload gone; without a next attempt, the result is unknown.  So each file carries a
+// mark in its metadata, by which the writer tells its own file from another one's.  The writer
+// looks for the mark whenever a request did not succeed.  Such requests use a connection of their
+// own: libcurl repeats a request by itself if a kept-open connection turns out to be closed, which
+// would hide a lost answer.  A 404 means that the file is absent only if the server does not list
+// the file either.  An upload is aborted before the look, so that it cannot be completed
+// afterwards; a file that is put by one request must be there by then.  If the look brings no
+// result, the error is an UncertainError, and nothing is removed to which the file may refer.
 inline constexpr const char* kMarkField = "x-amz-meta-fsdp-ckpt-upload";
 std::string new_mark();
 
 struct OwnFile {
   std::string mark;
   std::uint64_t bytes = 0;
-  // Whether a file without any mark is this one if its size is: the upload is gone, which only its
-  // completion explains, and some servers keep no metadata.
+  // True if a file without a mark counts as this one when its size is equal: the upload no longer
+  // exists, which only its completion explains, and some servers keep no metadata.
   bool size_tells = false;
 };
 
-// Whether `place` has that file; nullopt: the server does not say.  Asks within seconds, and though
-// a signal came.
+// Returns whether `place` has the file `own`; nullopt: the server does not say.  Takes seconds at
+// most, and works after a signal.
 std::optional<bool> is_in_place(S3Client& client, const S3Place& place, const OwnFile& own);
 
-// Whether a list has the file.  Throws: as S3Client::send; kNetwork for an answer that makes no
-// sense, and those of refusal.
+// Returns whether the server lists the file.  Throws: as S3Client::send; kNetwork for a malformed
+// answer; the errors of a refusal.
 bool is_listed(S3Client& client, Patience& patience, const S3Place& place);
 
-// Counts the tries to begin an upload, of which those without an answer may have begun one more,
-// that nobody knows, holds no part, and costs its owner something until it is aborted.
+// Tracks unanswered attempts to start an upload; each may have left an orphan without parts that is
+// billed until it is aborted.
 class LostBeginnings {
  public:
-  // A try begins.
+  // Records that an attempt begins.
   void note_try();
-  // What became of the last one is known: its upload, or that there is none.
+  // Records that the result of the last attempt is known: its upload, or a refusal.
   void note_answer() { known_ = 1; }
-  // Aborts them: uploads of exactly that key which were begun between the first try and now, or, if
-  // `own` is not empty, the beginning of that upload, and have no part.  None if there are more of
-  // them than tries that may have begun one, or the server does not tell their times: others may be
-  // writing there.  Within seconds, and though a signal came.
+  // Aborts the orphans: uploads of exactly this key that have no parts and were begun between the
+  // first attempt and now, or, if `own` is not empty, the beginning of the upload `own`.  Aborts
+  // none if there are more of them than unanswered attempts, since others may be writing there, or
+  // if the server does not report times.  Takes seconds at most, and works after a signal.
   void abort(S3Client& client, const S3Place& place, const std::string& own) noexcept;
 
  private:

@@ -25,7 +25,8 @@ std::string_view without_blanks(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(kBlanks) - begin + 1);
 }
 
-// A blank before "#" or ";" begins a comment; without one it belongs to the value, such as a key.
+// Removes a comment: "#" or ";" after a blank.  Without the blank it belongs to the value, such as
+// a key.
 std::string_view without_comment(std::string_view value) {
   for (std::size_t i = 1; i < value.size(); ++i) {
     const bool blank = value[i - 1] == ' ' || value[i - 1] == '\t';
@@ -86,7 +87,7 @@ Secret Profile::secret(const std::string& setting) const {
 }
 
 void Profile::add(std::string_view text, bool in_config, const std::string& path) {
-  // A section of services holds what the profile refers to by its setting "services".
+  // The members of "services" sections, to which a profile refers by its setting "services".
   std::map<std::string, std::map<std::string, std::string>> services;
   enum class In { kNothing, kOurs, kServices } in = In::kNothing;
   std::string section;
@@ -111,7 +112,7 @@ void Profile::add(std::string_view text, bool in_config, const std::string& path
     const bool nested = line[0] == ' ' || line[0] == '\t';
     const std::size_t equals = words.find('=');
     if (equals == std::string_view::npos || equals == 0 || section.empty()) {
-      // A value may go on in the next line; none that is used here does.
+      // Skips a value's continuation line: no setting that is used here has one.
       if (nested && !section.empty()) continue;
       // The line itself may hold a key.
       throw Error(ErrorCode::kUsage, cat(escape(path), ": line ", number,
@@ -136,7 +137,7 @@ void Profile::add(std::string_view text, bool in_config, const std::string& path
 
 Profile read_profile(const std::string& name) {
   Profile profile(name);
-  // Keys in the file of credentials count before those in the other one.
+  // Keys in the credentials file take precedence over those in the config file.
   const fs::path credentials = file_of("AWS_SHARED_CREDENTIALS_FILE", "credentials");
   profile.add(text_of_file(credentials).reveal(), false, credentials.native());
   const fs::path config = file_of("AWS_CONFIG_FILE", "config");

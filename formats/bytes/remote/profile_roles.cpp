@@ -16,7 +16,8 @@
 namespace fsdp::formats {
 namespace {
 
-// Follows source_profile to one with credentials of its own, and takes the roles on the way back.
+// Follows source_profile to a profile with credentials of its own, then takes the roles in reverse
+// order.
 class RoleChain {
  public:
   RoleChain(HttpClient& client, const Profile& chosen) : client_(client), chosen_(chosen) {}
@@ -53,7 +54,7 @@ class RoleChain {
                                   : "has role_arn, but neither source_profile nor "
                                     "credential_source");
     }
-    // Bounds as the service has them: from 15 minutes to 12 hours.
+    // The service's bounds: 15 minutes to 12 hours.
     const std::string text = profile.find("duration_seconds");
     const auto duration = text.empty() ? std::optional<std::uint64_t>(900) : parse_length(text);
     if (!duration || *duration < 900 || *duration > 43'200) {
@@ -88,7 +89,7 @@ class RoleChain {
     const Profile source = read_profile(name);
     if (!source.exists())
       throw error_of(profile, cat("its source_profile ", quote(name), " does not exist"));
-    // Keys of its own end the chain; so a profile may be its own source.
+    // A profile with keys ends the chain, so a profile may be its own source.
     if (auto found = profile_keys(source)) return *std::move(found);
     if (std::find(visited_.begin(), visited_.end(), name) != visited_.end()) {
       throw error_of(profile, cat("its source_profile ", quote(name),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Roles that profiles take by the credentials of others.
+// Roles that profiles take with the credentials of another source.
 // Source: "Assume role credential provider" in the reference guide of the AWS SDKs.
 #pragma once
 
@@ -9,12 +9,12 @@
 
 namespace fsdp::formats {
 
-// The role of a profile: `role_arn`, by the credentials of its `source_profile`, which may take a
-// role too, or of its `credential_source` (Environment, EcsContainer, Ec2InstanceMetadata).
-// nullopt: it has no role, or takes it by a web identity.
-// Throws: kUsage for a profile that makes no sense, or a chain that leads back to where it was;
-// kUnsupported for one that asks for a code (mfa_serial), and a source that would start a program
-// or a browser; kAccess, kNetwork.
+// Takes the role of a profile: `role_arn`, with the credentials of its `source_profile`, which may
+// take a role too, or of its `credential_source` (Environment, EcsContainer, Ec2InstanceMetadata).
+// Returns nullopt if the profile has no role, or takes it by a web identity.
+// Throws: kUsage for an invalid profile or a circular chain; kUnsupported for a profile that asks
+// for a code (mfa_serial), and for a source that would start a program or a browser; kAccess,
+// kNetwork.
 std::optional<Credentials> role_credentials(HttpClient& client, const Profile& profile);
 
 }  // namespace fsdp::formats

@@ -12,16 +12,16 @@
 namespace fsdp::formats {
 namespace {
 
-// Bytes that are read and dropped rather than refused, where a server ignores Range.
+// The most bytes read and dropped where a server ignores Range; beyond, the read is refused.
 constexpr std::uint64_t kMaxSkip = std::uint64_t{8} << 20U;
-// A server that brings less than this a request makes no progress.
+// Progress is reported per this many bytes, so that a request that brings fewer makes none.
 constexpr std::uint64_t kProgress = std::uint64_t{64} << 10U;
 constexpr unsigned kTries = 5;  // of answers that contradict the request
 constexpr std::int64_t kSecond = 1'000'000'000;
 
 void refuse_coding(const std::string& place, const HttpHead& head) {
   const std::string* coding = head.find("content-encoding");
-  // aws-chunked: left behind by a writer that signed its chunks; the bytes are plain.
+  // Writers that sign chunks leave aws-chunked behind; the bytes are plain.
   if (coding == nullptr || coding->empty() || *coding == "identity" || *coding == "aws-chunked") {
     return;
   }
@@ -36,7 +36,7 @@ RangeSink::RangeSink(Patience& patience, const StoredFile& file, std::uint64_t o
     : patience_(patience), file_(file), offset_(offset), left_(out), out_(out) {}
 
 std::string RangeSink::range() {
-  // All came, but the answer did not end: its last byte stands for it.
+  // All bytes came, but the answer did not end: the last byte is requested again.
   if (left_.empty()) {
     left_ = out_.last(1);
     --offset_;
@@ -53,14 +53,14 @@ void RangeSink::check_same_file(const HttpHead& head) const {
                   cat(patience_.place(), ": changed while it was read: its ETag was ",
                       quote(file_.version), " and is ", quote(version)));
     }
-    // The date may differ between the machines of a server.
+    // The date may differ between the machines of one server.
     return;
   }
   const std::string* date = head.find("last-modified");
-  // Where the version is known from elsewhere, so is the date.
+  // If the version comes from another host's answer, so does the date.
   if (etag_counts_ && date != nullptr && file_.mtime_ns != 0) {
     const auto mtime = parse_http_date(*date);
-    // The field has no parts of a second.
+    // The field has whole seconds.
     if (mtime && *mtime / kSecond != file_.mtime_ns / kSecond) {
       throw Error(ErrorCode::kChanged,
                   cat(patience_.place(), ": changed while it was read: it was written again at ",
@@ -77,7 +77,7 @@ void RangeSink::begin(const HttpHead& head) {
                                           file_.bytes, " bytes and has ", now));
   };
   const std::string* range = head.find("content-range");
-  // Some answer a range by 200, and say so in Content-Range.
+  // Some servers answer a range with 200 and a Content-Range.
   whole_ = head.status != 206 && range == nullptr;
   if (head.status == 206 || (head.status == 200 && range != nullptr)) {
     const auto parsed = range == nullptr ? std::nullopt : parse_content_range(*range);
@@ -126,7 +126,7 @@ bool RangeSink::take(std::span<const std::byte> bytes) {
     patience_.progressed();
     unnoticed_ = 0;
   }
-  // The rest of a whole file is of no use.
+  // Stops the answer of a whole file once the range is complete.
   return !whole_ || !left_.empty();
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fills memory from a range of a file of a server, whatever the server answers.
+// Sinks for the answers of a server: one for a range of a file, one for a whole file.
 #pragma once
 
 #include <cstdint>
@@ -12,18 +12,19 @@
 
 namespace fsdp::formats {
 
-// Where the answers to one ranged read go.  An answer that breaks off leaves what it brought, and
-// the next request asks for the rest.  Each one has to be of the file that was found first, of
-// exactly the range that was asked for, and not compressed.  An answer of the whole file (200) is
-// read through as long as little is skipped for it.
+// Fills memory with one range of a file.  If an answer breaks off, its bytes stay, and the next
+// request asks for the rest.  Each answer must be uncompressed, of the file that was found first,
+// and of exactly the requested range.  An answer with the whole file (200) is accepted if few bytes
+// must be skipped.
 class RangeSink final : public HttpSink {
  public:
   RangeSink(Patience& patience, const StoredFile& file, std::uint64_t offset,
             std::span<std::byte> out);
 
-  // The value of the field Range of the next request.
+  // Returns the value of the field Range of the next request.
   std::string range();
-  // The version is known from elsewhere, and the answer's field ETag is of something else.
+  // Ignores ETag and date: the version is known from elsewhere, and the answer's ETag is of
+  // something else.
   void ignore_etag() { etag_counts_ = false; }
 
   void begin(const HttpHead& head) override;
@@ -38,13 +39,13 @@ class RangeSink final : public HttpSink {
   std::uint64_t offset_;  // of the first byte of `left_`
   std::span<std::byte> left_;
   const std::span<std::byte> out_;
-  std::uint64_t skip_ = 0;       // bytes of this answer that stand before it
-  std::uint64_t unnoticed_ = 0;  // bytes that came since the patience was told
+  std::uint64_t skip_ = 0;       // bytes of this answer before `left_`
+  std::uint64_t unnoticed_ = 0;  // bytes not yet reported to `patience_`
   bool whole_ = false;           // this answer is of the whole file
   bool etag_counts_ = true;
 };
 
-// Takes the whole of a small file.
+// Takes a small file as a whole.
 class ContentSink final : public HttpSink {
  public:
   ContentSink(std::string place, std::uint64_t max_bytes);

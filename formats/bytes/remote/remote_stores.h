@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes URLs of stores that are reached over a network known.
+// Registers the stores that are reached over a network.
 #pragma once
 
 namespace fsdp::formats {
 
-// From now on s3://, gs://, hf://, https:// and http:// are places of files.  Costs nothing until
-// such a URL is used: libcurl is loaded then.  Called once, before threads are started.
+// Makes s3://, gs://, hf://, https:// and http:// URLs usable as places of files.  libcurl is
+// loaded when such a URL is first used.  Must be called once, before threads are started.
 void register_remote_stores();
 
 }  // namespace fsdp::formats

@@ -40,7 +40,7 @@ class PageHandler final : public XmlHandler {
     constexpr std::string_view kRoot = "ListBucketResult/";
     if (!path.starts_with(kRoot)) return;
     path.remove_prefix(kRoot.size());
-    // Keys come first, and whether they are encoded may stand behind them.
+    // EncodingType may follow the keys, so keys are decoded later.
     if (path == "EncodingType") encoded_ = text == "url";
     if (path == "IsTruncated") truncated_ = text == "true";
     if (path == "NextContinuationToken") page.next = text;
@@ -71,7 +71,7 @@ class PageHandler final : public XmlHandler {
   }
 
  private:
-  // Makes the name of a member of the folder out of a key; false: it is not one.
+  // Turns a key into the name of a member of the folder; returns false if it is not one.
   bool take_name(StoredEntry& entry) const {
     std::string key = std::move(entry.name);
     if (encoded_) {
@@ -84,12 +84,12 @@ class PageHandler final : public XmlHandler {
     }
     key.erase(0, prefix_.size());
     if (!entry.file && key.ends_with('/')) key.pop_back();
-    // A slash at the end marks a folder, and an empty name this one.
+    // A slash at the end marks a folder; an empty name is the listed folder itself.
     if (deep_ && key.ends_with('/')) {
       key.pop_back();
       entry.file.reset();
     }
-    // A file's name with a slash comes from a server that knows no delimiter.
+    // A file name with a slash comes from a server without delimiters.
     if (key.empty() || (!deep_ && key.find('/') != std::string::npos)) return false;
     entry.name = std::move(key);
     return true;
@@ -112,7 +112,7 @@ S3Refusal parse_s3_refusal(std::string_view document) {
   try {
     parse_xml(document, handler);
   } catch (const Error& e) {
-    // A page of a proxy, or half of an answer: what it said until there.
+    // The document is not XML, or ends early: the fields read so far count.
     if (e.code() != ErrorCode::kNetwork) throw;
   }
   return std::move(handler.refusal);

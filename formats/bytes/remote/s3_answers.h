@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What S3 and its clones answer.
+// Parses the answers of S3 and its clones.
 // Source: the API reference of Amazon S3, the actions that are named.
 #pragma once
 
@@ -12,21 +12,21 @@
 
 namespace fsdp::formats {
 
-// The <Error> of a refusal; empty members where there is none, or no XML at all.
+// The <Error> of a refusal; members are empty where the answer lacks them, or is not XML.
 struct S3Refusal {
   std::string code;     // NoSuchKey
-  std::string message;  // for people
-  std::string region;   // where the bucket is, if the server says so
+  std::string message;  // for users
+  std::string region;   // region of the bucket, if the server reports it
 };
 S3Refusal parse_s3_refusal(std::string_view document);
 
 // One page of ListObjectsV2 with `prefix`.
 struct S3Page {
   std::vector<StoredEntry> entries;
-  std::string next;  // the token of the next page; empty: this is the last one
+  std::string next;  // the token of the next page; empty: this is the last page
 };
-// `deep`: without a delimiter, so that names are paths; else what is deeper is left out.
-// Throws: kNetwork for a document that is no such page.
+// `deep`: the list has no delimiter, so names are paths; else deeper keys are left out.
+// Throws: kNetwork for a document that is not such a page.
 S3Page parse_s3_page(std::string_view document, std::string_view prefix, bool deep = false);
 
 class S3Dialect final : public Dialect {

@@ -12,7 +12,7 @@
 namespace fsdp::formats {
 namespace {
 
-// Where a bucket of Amazon's is until its server says otherwise.
+// The region assumed for a bucket of Amazon until its server reports another one.
 constexpr const char* kFirstRegion = "us-east-1";
 
 bool is_expired(const HttpAnswer& answer) {
@@ -66,7 +66,7 @@ HttpRequest S3Client::signed_request(const S3Request& request, const Address& ad
   out.once = request.once;
   if (settings_.requester_pays) out.fields.emplace_back("x-amz-request-payer", "requester");
   if (!credentials.id.empty()) {
-    // Where TLS does not protect the body, the signature does.
+    // Without TLS the signature must protect the body.
     const bool open = address.scheme != "https";
     sign(out, address, credentials,
          {region, "s3", open || request.body.empty() ? sha256_text(request.body) : kUnsignedPayload,
@@ -97,7 +97,7 @@ HttpAnswer S3Client::send(Patience& patience, S3Request request, HttpSink* sink,
         [&] {
           if (describe) describe(request);
           const bool at_home = address.scheme == home.scheme && address.authority == home.authority;
-          // Credentials are for nobody else.
+          // Credentials are sent only to the bucket's own address.
           return signed_request(request, address, region, at_home ? credentials : Credentials());
         },
         sink, max_text);

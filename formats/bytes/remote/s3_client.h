@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests to one S3 interface: signed, sent to the right region, by credentials that are valid.
+// Sends requests to one S3 interface: signed with valid credentials, and to the right region.
 #pragma once
 
 #include <map>
@@ -18,28 +18,28 @@ struct S3Request {
   std::string method = "GET";
   S3Place place;
   Query query = {};
-  std::vector<std::pair<std::string, std::string>> fields = {};  // names in lower case
+  std::vector<std::pair<std::string, std::string>> fields = {};  // names are in lower case
   std::span<const std::byte> body = {};
-  std::chrono::seconds stall{0};  // as HttpRequest has it; 0: the usual one
+  std::chrono::seconds stall{0};  // as in HttpRequest; 0: the default
   bool though_interrupted = false;
-  bool once = false;  // as HttpRequest has it
+  bool once = false;  // as in HttpRequest
 };
 
 // Thread-safe.
 class S3Client {
  public:
-  // `find`: of credentials.  Throws: kUnsupported where libcurl cannot be loaded.
+  // `find`: finds credentials.  Throws: kUnsupported where libcurl cannot be loaded.
   S3Client(S3Settings settings, std::function<Credentials(HttpClient&)> find);
 
-  // Returns the answer, repeated as long as `patience` lasts where it may become another one.  A
-  // refusal of HEAD, which has no words, is that of a GET of its first byte.  `describe` is called
-  // before each try, and may change fields.
+  // Returns the answer.  Repeats the request while `patience` lasts and the error may pass.
+  // Repeats a refused HEAD as a GET of the first byte, since a HEAD has no error text.  Calls
+  // `describe`, which may change fields, before each attempt.
   // Throws: as exchange does, and as the credentials do.
   HttpAnswer send(Patience& patience, S3Request request, HttpSink* sink = nullptr,
                   std::size_t max_text = std::size_t{1} << 20U,
                   const std::function<void(S3Request&)>& describe = nullptr);
-  // Sends it up to three times, within a moment, though a signal came.  nullopt: no answer, or none
-  // but passing ones.
+  // Sends the request up to three times, within seconds, even after a signal.  Returns nullopt if
+  // every attempt fails or gets a transient answer.
   std::optional<HttpAnswer> try_to_send(S3Request request) noexcept;
 
   const Dialect& dialect() const { return dialect_; }
@@ -56,7 +56,7 @@ class S3Client {
   const S3Dialect dialect_;
   CredentialCache credentials_;
   std::mutex mutex_;
-  std::map<std::string, std::string> regions_;  // of buckets, where they are not the usual one
+  std::map<std::string, std::string> regions_;  // by bucket, where it is not the default
 };
 
 }  // namespace fsdp::formats

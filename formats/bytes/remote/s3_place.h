@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a bucket is, and how a file in it is asked for.
+// The address of a bucket and of the files in it.
 #pragma once
 
 #include <optional>
@@ -12,22 +12,23 @@
 
 namespace fsdp::formats {
 
-// How the requests name the bucket: by kind kAuto in the host where it is Amazon's and the name has
-// no dots, which certificates of hosts do not cover; else in the path.
+// How requests name the bucket: in the host or in the path.  kAuto: in the host, if that is
+// Amazon's and the bucket's name has no dots, which certificates do not cover; else in the path.
 enum class S3Style { kAuto, kPath, kVirtual };
 
 struct S3Settings {
-  std::optional<Address> endpoint;  // nullopt: Amazon's, of the region
-  std::string region;               // empty: not known
+  std::optional<Address> endpoint;  // nullopt: Amazon's for the region
+  std::string region;               // empty: unknown
   S3Style style = S3Style::kAuto;
   bool requester_pays = false;
 };
 
-// From AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, AWS_REGION, AWS_DEFAULT_REGION,
-// FSDP_CKPT_REQUEST_PAYER, then the profile.
-// Throws: kUsage for a value that makes no sense.
+// Reads the settings from AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, AWS_REGION, AWS_DEFAULT_REGION,
+// FSDP_CKPT_REQUEST_PAYER, then from the profile.
+// Throws: kUsage for an invalid value.
 S3Settings amazon_settings(const Profile& profile);
-// The same interface at Google: GS_ENDPOINT_URL, else https://storage.googleapis.com.
+// Returns the settings of Google's S3 interface: GS_ENDPOINT_URL, else
+// https://storage.googleapis.com.
 S3Settings google_settings();
 
 struct S3Place {
@@ -35,10 +36,10 @@ struct S3Place {
   std::string key;  // empty: the bucket itself
 };
 
-// Takes "s3://bucket/key" apart.  Throws: kUsage if that names no bucket.
+// Parses "s3://bucket/key".  Throws: kUsage if the URL names no bucket.
 S3Place s3_place(const std::string& url);
 
-// Where requests about `place` go.
+// Returns the address for requests about `place`.
 Address s3_address(const S3Settings& settings, const std::string& region, const S3Place& place,
                    const Query& query);
 

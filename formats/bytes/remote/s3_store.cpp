@@ -17,7 +17,7 @@ namespace fsdp::formats {
 namespace {
 
 constexpr std::size_t kMostEntries = 1'000'000;
-// A thousand keys of 1024 bytes, each byte encoded by three, and what stands around them.
+// A thousand keys of 1024 bytes, each byte encoded in three, and the XML around them.
 constexpr std::size_t kMostPage = std::size_t{16} << 20U;
 
 class S3Store final : public Store, public DeepListing {
@@ -81,7 +81,7 @@ DeepListing::Below S3Store::list_below(const std::string& url, std::size_t answe
   return below;
 }
 
-// Returns whether these are all.
+// Returns whether the list is complete.
 bool S3Store::list_pages(const std::string& url, bool deep, std::size_t most,
                          std::vector<StoredEntry>& entries) const {
   const S3Place folder = s3_place(url);
@@ -156,7 +156,7 @@ void S3Store::remove(const std::string& url) {
     const HttpAnswer answer = client_.send(patience, request);
     if (answer.succeeded()) return;
     if (!is_missing(answer.head.status)) throw refused(patience, answer);
-    // S3 has no such answer for a file; other servers give it for one that is gone already.
+    // S3 never answers so for a file; other servers do if the file is gone already.
     if (!is_listed(client_, patience, request.place)) return;
     patience.wait("the server lists it, and answers its removal with " +
                   client_.dialect().words(answer));

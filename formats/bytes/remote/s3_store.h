@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files in buckets of S3, and of what speaks as S3 does.
+// Files in buckets of S3 and of services with the S3 interface.
 // Source: the API reference of Amazon S3.
 #pragma once
 
@@ -9,11 +9,11 @@
 
 namespace fsdp::formats {
 
-// s3://bucket/key.  Endpoint, region, style of addresses and credentials are those of the tools of
-// AWS; they are looked for when they are first needed.
-// Throws: kUnsupported where libcurl cannot be loaded; kUsage for settings that make no sense.
+// Returns the store for s3://bucket/key.  Endpoint, region, address style and credentials are those
+// of the tools of AWS, and are looked up at first use.
+// Throws: kUnsupported where libcurl cannot be loaded; kUsage for invalid settings.
 std::unique_ptr<Store> amazon_store();
-// gs://bucket/key, by the interface of Google's storage that speaks as S3 does.
+// Returns the store for gs://bucket/key, which uses the S3 interface of Google's storage.
 std::unique_ptr<Store> google_store();
 
 }  // namespace fsdp::formats

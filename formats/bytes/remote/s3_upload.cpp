@@ -18,7 +18,7 @@ constexpr std::uint64_t kMiB = std::uint64_t{1} << 20U;
 constexpr std::uint64_t kLeastPart = 16 * kMiB;
 constexpr std::uint64_t kMostParts = 10'000;
 
-// A long body has longer: at 1 MiB a second.
+// Returns the limits for a body of `bytes` bytes: one more second for each MiB.
 NetworkLimits limits_for(std::uint64_t bytes) {
   NetworkLimits limits = network_limits();
   limits.deadline += std::chrono::seconds(bytes / kMiB);
@@ -29,8 +29,8 @@ Error exists_error(const std::string& shown) {
   return {ErrorCode::kExists, shown + ": exists"};
 }
 
-// Returns if the file is in place after a request that ended with `why`.  `lost`: of that request,
-// or a try before it, there was no answer.
+// Returns if the file is in place after a request that failed with `why`; throws otherwise.
+// `lost`: that request, or an earlier attempt, got no answer.
 void settle(S3Client& client, const S3Place& place, const OwnFile& own, const Error& why,
             bool lost) {
   const std::optional<bool> found = is_in_place(client, place, own);
@@ -153,7 +153,7 @@ void S3Upload::complete(bool only_new) {
       return;
     }
     lost = tries > 1;
-    // An upload that is gone after another try was completed by it.
+    // If the upload is gone on a later attempt, an earlier attempt completed it.
     own.size_tells = lost && is_missing(answer.head.status);
     why = only_new && answer.head.status == 412 ? exists_error(shown_)
                                                 : refusal(shown_, answer, client_.dialect());
@@ -162,7 +162,7 @@ void S3Upload::complete(bool only_new) {
     lost = true;
     why = error;
   }
-  // From then on it cannot appear any more.
+  // After the abort, the upload cannot be completed any more.
   if (lost) client_.try_to_send({"DELETE", place_, {{"uploadId", id_}}});
   settle(client_, place_, own, *why, lost);
   completed_ = true;
@@ -176,11 +176,11 @@ HttpAnswer S3Upload::ask_to_complete(const std::string& body, bool only_new, int
     if (only_new) request.fields.emplace_back("if-none-match", "*");
     request.body = std::as_bytes(std::span(body));
     request.once = true;  // so that tries are counted
-    // The server puts thousands of parts together, and sends blanks meanwhile.
+    // The server joins thousands of parts, and sends blanks meanwhile.
     request.stall = std::max(patience.limits().stall, patience.limits().deadline / 4);
     HttpAnswer answer = client_.send(patience, std::move(request), nullptr, kMiB,
                                      [&](S3Request& /*request*/) { ++tries; });
-    // The server answers before it knows how it ends.
+    // The server sends its status before the result is known, so a 200 may hold an error.
     if (!answer.succeeded() || parse_s3_refusal(answer.text).code.empty()) return answer;
     patience.wait(cat("the server answers ", client_.dialect().words(answer)));
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes files to S3: by one request, or by parts.
+// Writes files to S3: by one request, or in parts.
 #pragma once
 
 #include <atomic>
@@ -13,8 +13,8 @@
 
 namespace fsdp::formats {
 
-// The size of the parts of a file of `bytes` bytes: at least 16 MiB, in MiB, and at most 10,000
-// parts.
+// Returns the size of the parts for a file of `bytes` bytes: a multiple of 1 MiB, at least 16 MiB,
+// such that there are at most 10,000 parts.
 std::uint64_t s3_part_bytes(std::uint64_t bytes);
 
 // Writes a file by one request.  Throws: as Store::put.
@@ -24,7 +24,7 @@ void put_s3_file(S3Client& client, const std::string& url, std::span<const std::
 // See Note [answers that are lost].
 class S3Upload final : public StoreUpload {
  public:
-  // Begins it.  `client` outlives it.
+  // Begins an upload.  Lifetime: `client` outlives it.
   S3Upload(S3Client& client, std::string url, std::uint64_t bytes);
   S3Upload(const S3Upload&) = delete;
   S3Upload& operator=(const S3Upload&) = delete;

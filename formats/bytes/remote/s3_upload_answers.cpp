@@ -17,7 +17,7 @@ class UploadHandler final : public XmlHandler {
   std::string id;
   void begin(std::string_view /*path*/) override {}
   void end(std::string_view path, const std::string& text) override {
-    // Some clones name the outermost element otherwise.
+    // The outermost element has another name in some clones.
     if (path.substr(path.find('/') + 1) == "UploadId") id = text;
   }
 };
@@ -63,7 +63,7 @@ class PartsHandler final : public XmlHandler {
   bool is_list = false;
   std::size_t count = 0;
   void begin(std::string_view path) override {
-    // Its name differs between servers.
+    // The name of the outermost element differs between servers.
     if (path.starts_with("ListParts") && path.find('/') == path.npos) is_list = true;
     if (is_list && path.substr(path.find('/') + 1) == "Part") ++count;
   }

@@ -17,7 +17,6 @@ constexpr std::size_t kMostToken = std::size_t{64} << 10U;
 
 }  // namespace
 
-// The text of a file with a token, without the end of its line.
 Secret read_token(const std::string& path) {
   auto read = read_small_file(path, kMostToken);
   if (!read)
@@ -32,7 +31,6 @@ Secret read_token(const std::string& path) {
   return Secret(std::move(text));
 }
 
-// Refuses what would show a token to whoever is on the way.
 void require_private(const Address& address, const std::string& what) {
   constexpr std::array<std::string_view, 3> kServices = {"169.254.170.2", "169.254.170.23",
                                                          "[fd00:ec2::23]"};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tokens by which services know who asks.
+// Tokens that authenticate requests to services.
 #pragma once
 
 #include <cstdint>
@@ -11,15 +11,16 @@
 
 namespace fsdp::formats {
 
-// The text of a file with a token, without the end of its line.
-// Throws: kAccess if it cannot be read; kUsage if it holds anything else.
+// Returns the text of a token file without its final newline.
+// Throws: kAccess if the file cannot be read; kUsage for any other content.
 Secret read_token(const std::string& path);
-// Refuses what would show a token to whoever is on the way.  `what`: "the token service".
+// Refuses an address that would expose a token in transit.  `what` is for messages: "the token
+// service".
 // Throws: kUsage.
 void require_private(const Address& address, const std::string& what);
-// The error of an answer of `what` without credentials.
+// Returns the error for an answer of `what` without credentials.
 Error no_credentials(const std::string& what);
-// "2030-01-01T00:00:00Z" in seconds since the epoch; 0 for anything else.
+// Converts "2030-01-01T00:00:00Z" to seconds since the epoch; returns 0 for anything else.
 std::int64_t expiry_of(const std::string& text);
 
 }  // namespace fsdp::formats

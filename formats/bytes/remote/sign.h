@@ -13,7 +13,7 @@
 
 namespace fsdp::formats {
 
-// The digest of a body that TLS protects alone.
+// Stands for the digest of a body that only TLS protects.
 constexpr const char* kUnsignedPayload = "UNSIGNED-PAYLOAD";
 
 struct SignatureScope {
@@ -23,9 +23,10 @@ struct SignatureScope {
   std::int64_t seconds = 0;  // the time of the request
 };
 
-// Adds the fields of a signature over the method, `address`, and every field that `request` has.
-// Requires: names of fields in lower case; a path and a query that are encoded and sorted as
-// encoding.h does; `request.url` is that of `address`.
+// Signs the request: adds fields with a signature over the method, `address` and all fields of
+// `request`.
+// Requires: field names are in lower case; path and query are encoded and sorted as encoding.h
+// does; `request.url` is that of `address`.
 void sign(HttpRequest& request, const Address& address, const Credentials& credentials,
           const SignatureScope& scope);
 

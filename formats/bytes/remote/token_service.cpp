@@ -19,7 +19,7 @@ namespace fsdp::formats {
 namespace {
 
 constexpr unsigned kStsTries = 4;
-// In whose name requests to the endpoint without a region are signed.
+// The region for which requests to the endpoint without a region are signed.
 constexpr const char* kGlobalRegion = "us-east-1";
 constexpr const char* kVersion = "2011-06-15";
 
@@ -42,7 +42,7 @@ class StsHandler final : public XmlHandler {
   std::string root_;
 };
 
-// How the token service words its refusals.
+// Words the refusals of the token service.
 class StsDialect final : public Dialect {
  public:
   std::string words(const HttpAnswer& answer) const override {
@@ -57,7 +57,7 @@ class StsDialect final : public Dialect {
     try {
       parse_xml(answer.text, handler);
     } catch (const Error& e) {
-      if (e.code() != ErrorCode::kNetwork) throw;  // no XML: the number has to do
+      if (e.code() != ErrorCode::kNetwork) throw;  // not XML: the status number must suffice
     }
     return std::to_string(answer.head.status) +
            (handler.code.empty() ? std::string() : ' ' + quote(handler.code));
@@ -94,7 +94,7 @@ Address sts_address(const Profile& profile, const std::string& what) {
   return *std::move(address);
 }
 
-// Asks for credentials.  `source`: of whoever asks; null: the form itself says who that is.
+// Asks for credentials.  `source` signs the request; null: the form itself identifies the caller.
 Credentials ask_sts(HttpClient& client, const Profile& profile, const std::string& what,
                     const Query& form, const Credentials* source) {
   const Address address = sts_address(profile, what);

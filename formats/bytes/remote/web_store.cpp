@@ -17,7 +17,7 @@ bool names_nothing(int status) {
   return status == 404 || status == 410;
 }
 
-// Takes the head of an answer, and no byte of its body.
+// Takes the head of an answer and none of its body.
 class HeadOnly final : public HttpSink {
  public:
   void begin(const HttpHead& /*head*/) override {}
@@ -44,7 +44,7 @@ Address WebStore::home_of(const std::string& url) const {
   const std::size_t slash = std::min(url.find('/', begin), url.size());
   auto address = parse_address(url.substr(0, slash));
   if (!address) {
-    // What stands before an @ may be a password.
+    // The text before an @ may be a password.
     const std::size_t host = url.rfind('@', slash) == std::string::npos ? begin : slash;
     throw Error(ErrorCode::kUsage,
                 cat(escape(url.substr(0, begin)), host == slash ? "..." : "",
@@ -81,7 +81,7 @@ std::optional<StoredFile> WebStore::find(const std::string& url) const {
   if (names_nothing(answer.head.status)) return std::nullopt;
   auto file = answer.succeeded() ? file_of_head(answer.head) : std::nullopt;
   if (file) return file;
-  // Some servers know no HEAD, or sign addresses for GET alone.
+  // Some servers lack HEAD, or sign addresses for GET only.
   HeadOnly sink;
   answer = ask(
       patience, "GET", home,
@@ -117,14 +117,14 @@ void WebStore::read(const std::string& url, const StoredFile& file, std::uint64_
   const Address home = home_of(url);
   Patience patience(escape(url));
   RangeSink sink(patience, file, offset, out);
-  bool elsewhere = false;  // its own host says what its version is
+  bool elsewhere = false;  // the file's own host told its version
   const auto add = [&](HttpRequest& request) {
     request.fields.emplace_back("range", sink.range());
     if (!elsewhere && !file.version.empty()) {
       request.fields.emplace_back("if-match", '"' + file.version + '"');
     }
   };
-  std::optional<Address> last;  // where the latest redirect led to
+  std::optional<Address> last;  // target of the latest redirect
   Address at = home;
   const auto seen = [&](const HttpHead& head) {
     StoredFile said;
@@ -147,7 +147,7 @@ void WebStore::read(const std::string& url, const StoredFile& file, std::uint64_
     at = *place;
     const HttpAnswer answer = ask(patience, "GET", home, add, &sink, seen, &*place);
     if (answer.succeeded()) return;
-    // An address may be good for a while only.
+    // The known address may have expired.
     const std::scoped_lock lock(mutex_);
     places_.erase(url);
     elsewhere = false;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files of servers of https and http, which are only read.
+// Reads files of https and http servers.
 #pragma once
 
 #include <map>
@@ -12,8 +12,8 @@
 
 namespace fsdp::formats {
 
-// https://host/path, and http.  A path may be encoded (%20) or not.  A query is refused: it may be
-// a signature, and the URL stands in messages.  Nothing is listed or written.
+// Reads https://host/path and http://host/path.  A path may be encoded (%20) or not.  A query is
+// refused: it may be a signature, and messages show the URL.  Nothing is listed or written.
 class WebStore : public Store {
  public:
   // Throws: kUnsupported where libcurl cannot be loaded.
@@ -30,12 +30,12 @@ class WebStore : public Store {
   void remove(const std::string& url) final;
 
  protected:
-  // Where a file is asked for.  Throws: kUsage.
+  // Returns the address of the file's own host.  Throws: kUsage.
   virtual Address home_of(const std::string& url) const;
-  // Adds to a request what is for the host of `home_of` alone.
+  // Adds to a request the fields that only the host of `home_of` may see.
   virtual void introduce(HttpRequest& /*request*/) const {}
-  // Takes from an answer of that host what it says of a file that is elsewhere.  Returns whether it
-  // does, and the answers of other hosts then say nothing of its version.
+  // Takes version and size of a file on another host from the redirect of its own host.  Returns
+  // true if the head holds them; the version in other hosts' answers is then ignored.
   virtual bool describe_elsewhere(const HttpHead& /*head*/, StoredFile& /*file*/) const {
     return false;
   }
@@ -51,7 +51,7 @@ class WebStore : public Store {
 
   mutable HttpClient http_;
   mutable std::mutex mutex_;
-  // Where requests for a URL were redirected to, so that later ones save the way.
+  // The targets of redirects by URL, so that later requests skip the redirect.
   mutable std::map<std::string, Address> places_;
 };
 

@@ -15,14 +15,14 @@
 
 namespace fsdp::formats {
 
-// What is known of a server, or of a bucket of one.
+// What is known of the connection to a server, or to one of its buckets.
 struct Link {
   Pace pace;
-  std::uint64_t running_bytes = 0;  // that threads request at the moment
+  std::uint64_t running_bytes = 0;  // requested by threads now
 };
 
-// A file that is read, and its parts that are on the way or at hand.  ReadAhead's lock guards what
-// stands below `file`.
+// A file and its blocks that are on the way or at hand.  ReadAhead's lock guards the members after
+// `file`.
 struct AheadFile {
   // A range of the file that is read by one request.
   struct Block {
@@ -31,11 +31,11 @@ struct AheadFile {
     std::uint64_t end = 0;
     std::uint64_t order = 0;  // its place in the order of the hints, in bytes
     State state = State::kWaiting;
-    bool kept = false;        // read more than once
+    bool kept = false;        // may be read more than once
     bool spent = false;       // read to its end
-    std::uint64_t used = 0;   // bytes that were read from it, and those that nobody wants
-    std::uint64_t reach = 0;  // the end of what was read from it
-    std::pair<std::uint64_t, std::uint64_t> key;  // among those at hand: when it was used last
+    std::uint64_t used = 0;   // bytes that were read, and those that are not wanted
+    std::uint64_t reach = 0;  // end of the bytes that were read
+    std::pair<std::uint64_t, std::uint64_t> key;  // its key in a shelf: the time of its last use
     std::shared_ptr<std::byte[]> bytes;
     std::uint64_t capacity = 0;  // of `bytes`
     std::exception_ptr failure;
@@ -48,11 +48,11 @@ struct AheadFile {
   const std::string url;
   const StoredFile file;
 
-  Link* link = nullptr;                                    // what it is read over
+  Link* link = nullptr;                                    // the connection to its store
   std::map<std::uint64_t, std::shared_ptr<Block>> blocks;  // by begin; they do not overlap
-  std::uint64_t next = 0;                                  // the byte behind the last read
-  std::uint64_t window = 0;      // how far reads that follow each other are read ahead of
-  std::uint64_t window_end = 0;  // how far they were so far
+  std::uint64_t next = 0;                                  // the byte after the last read
+  std::uint64_t window = 0;      // bytes to read ahead of sequential reads
+  std::uint64_t window_end = 0;  // end of the range that was read ahead
   bool closed = false;
 };
 

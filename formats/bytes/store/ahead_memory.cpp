@@ -23,14 +23,15 @@ std::uint64_t AheadMemory::request_end(std::uint64_t from, std::uint64_t to) con
 
 bool AheadMemory::make_room(std::uint64_t bytes) {
   while (held_bytes_ != 0 && held_bytes_ + bytes > budget_) {
-    // What stands at the ends of files: most of it nobody reads again.
+    // Blocks at the ends of files, read at least once: most are not read again.
     if (looked_at_bytes_ > budget_ / 4) {
       const auto [file, block] = looked_at_.begin()->second;
       forget(*file, block);
       continue;
     }
     if (at_hand_.empty()) return false;
-    // What stands before a hint fits into the memory: nobody comes for this block any more.
+    // The memory holds everything between a hint and its read.  So a block that was unused for
+    // longer is no longer expected to be read.
     const auto [file, block] = at_hand_.begin()->second;
     if (block->key.first + budget_ >= taken_) return false;
     forget(*file, block);
@@ -40,7 +41,7 @@ bool AheadMemory::make_room(std::uint64_t bytes) {
 
 void AheadMemory::begin(Block& block) {
   held_bytes_ += block.size();
-  // One capacity for most, so that the buffer of one serves another.
+  // Most blocks get the same capacity, so that their buffers can be reused.
   const std::uint64_t usual = with_rest(request_bytes());
   block.capacity = block.size() > usual / 2 ? std::max(usual, block.size()) : block.size();
   block.bytes = buffers_.take(block.capacity);
@@ -99,7 +100,7 @@ void AheadMemory::forget(AheadFile& file, const BlockPointer& block) {
   }
   held_bytes_ -= block->size();
   if (block->spent) spent_bytes_ -= block->size();
-  // Those of another size would not be taken again.
+  // A buffer of another size would not be reused.
   if (block->capacity == with_rest(request_bytes()) && bytes() + block->capacity <= budget_)
     buffers_.give(std::move(block->bytes), block->capacity);
   block->bytes.reset();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory for what is read ahead of stores: which blocks have it, and which of them give it back
-// when others need it.
+// The memory for data read ahead from stores: which blocks have memory, and which give it back when
+// others need it.
 #pragma once
 
 #include <atomic>
@@ -24,45 +24,48 @@ class AheadMemory {
   using BlockPointer = std::shared_ptr<Block>;
   using Entry = std::pair<FilePointer, BlockPointer>;
 
-  // Sizes of requests: the smallest is worth its answer's header, the largest many round trips.
+  // Sizes of requests: the smallest outweighs the header of its answer, the largest many round
+  // trips.
   static constexpr std::uint64_t kLeastRequest = 256U << 10U;
   static constexpr std::uint64_t kMostRequest = 8U << 20U;
 
-  // `most_at_once`: requests of the usual size that have room, and a third of them again that have
-  // come.
+  // `most_at_once`: the requests of the usual size that must have room, beside a third as many that
+  // have arrived.
   AheadMemory(const std::atomic<std::uint64_t>& budget, unsigned most_at_once)
       : budget_(budget), most_at_once_(most_at_once) {}
 
-  // The usual size of a request.
+  // Returns the usual size of a request.
   std::uint64_t request_bytes() const;
-  // Where a request ends that begins a range: what is left of the range is added to the last one
-  // up to half as much again, since the end of an item is not worth one of its own.
+  // Returns the end of the request that begins at `from` in a range that ends at `to`.  The last
+  // request of a range may be half as large again, since a short rest is not worth a request of its
+  // own.
   std::uint64_t request_end(std::uint64_t from, std::uint64_t to) const;
 
-  // Makes room for so many bytes, by giving back blocks that nobody came for.  Returns whether
-  // there is.
+  // Makes room for `bytes` bytes by freeing blocks that are no longer expected to be read.  Returns
+  // whether there is room.
   bool make_room(std::uint64_t bytes);
-  // The block's request begins, with room or without.  Its `bytes` are a buffer that was used
-  // before, or null: one of `capacity` is needed.
+  // Records that the block's request begins, even without room.  Sets its `bytes` to a used buffer,
+  // or to null: the caller must then allocate `capacity` bytes.
   void begin(Block& block);
-  // The block's bytes are at hand.  Throws: std::bad_alloc; nothing has changed then.
+  // Records that the block's bytes are at hand.  Throws: std::bad_alloc; nothing has changed then.
   void arrived(const FilePointer& file, const BlockPointer& block);
-  // These bytes of a block at hand were read.
+  // Records that these bytes of a block at hand were read.
   void used(const FilePointer& file, const BlockPointer& block, std::uint64_t offset,
             std::uint64_t bytes);
-  // So many bytes were read that no block had.
+  // Records that `bytes` bytes were read without a block.
   void passed(std::uint64_t bytes) { taken_ += bytes; }
-  // Keeps what was read once already, headers before data, until the hints before this one, of so
-  // many bytes that wait for memory, were read.
+  // Keeps blocks of the range that were read once, headers before data, until the hints before this
+  // one are read.  `waiting`: the bytes of these hints that wait for memory.
   void want_again(AheadFile& file, std::uint64_t from, std::uint64_t to, std::uint64_t waiting);
-  // Takes a block that was begun out of its file, and gives back its memory.
+  // Removes a block whose request has begun from its file, and frees its memory.
   void forget(AheadFile& file, const BlockPointer& block);
-  // Gives back what was read to its end, but for the last: it may be read again, headers first,
-  // then data.  More would leave the caches of the processor before their memory is used again.
+  // Frees blocks that were read to their end, except the latest, which may be read again, headers
+  // first, then data.  If more were kept, they would leave the processor's caches before their
+  // memory is reused.
   void drop_spent();
-  // Of blocks that are on the way or at hand, and of buffers for the next ones.
+  // Returns the bytes of blocks on the way or at hand, and of buffers for the next ones.
   std::uint64_t bytes() const { return held_bytes_ + buffers_.bytes(); }
-  // Keeps no memory while no block has any.
+  // Frees the buffers if no block has memory.
   void drop_buffers();
 
  private:
@@ -78,9 +81,9 @@ class AheadMemory {
   std::uint64_t held_bytes_ = 0;   // of blocks that are on the way or at hand
   std::uint64_t spent_bytes_ = 0;  // of those that were read to their end
   std::uint64_t taken_ = 0;        // bytes that were read so far: the clock
-  std::uint64_t number_ = 0;       // of the last block at hand, since times may be equal
+  std::uint64_t number_ = 0;       // tells apart blocks of equal times
   Shelf at_hand_;
-  Shelf looked_at_;  // those that are read more than once, from the first time on
+  Shelf looked_at_;  // kept blocks that were read at least once
   std::uint64_t looked_at_bytes_ = 0;
   std::deque<Entry> spent_;  // the oldest first
   ReadBuffers buffers_;

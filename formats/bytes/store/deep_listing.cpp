@@ -29,7 +29,7 @@ bool is_name(std::string_view part) {
 StoredListings listings_below(const std::string& url, const DeepListing::Below& below) {
   const auto by_path = [](const StoredEntry& a, const StoredEntry& b) { return a.name < b.name; };
   if (!below.whole && !std::is_sorted(below.files.begin(), below.files.end(), by_path)) return {};
-  // The next answer may tell more of it.
+  // The last folder may have more files than the answers name.
   const std::string_view last =
       below.whole || below.files.empty() ? "" : first_part(below.files.back().name);
   std::map<std::string, StoredListing> listings;
@@ -43,7 +43,7 @@ StoredListings listings_below(const std::string& url, const DeepListing::Below& 
       const std::string folder(path.substr(0, slash));
       const std::size_t end = path.find('/', slash + 1);
       std::string name(path.substr(slash + 1, end == path.npos ? end : end - slash - 1));
-      // Keys like these name nothing that a path could.
+      // No path can name such a key.
       if (!is_name(name)) break;
       if (end == path.npos && entry.file) {
         listings[folder].entries.push_back({std::move(name), entry.file});

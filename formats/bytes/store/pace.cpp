@@ -7,22 +7,23 @@
 namespace fsdp::formats {
 namespace {
 
-// Requests from which a rate is measured.
+// The number of requests over which a rate is measured.
 constexpr std::uint64_t kSpell = 64;
 constexpr unsigned kRest = 16;
-// Over what comes in the time of the fastest request: where too few were under way, the rate is
-// theirs and not the link's, so that the next spell may find more.
+// Factor over the bytes that arrive in the time of the fastest request.  If too few requests were
+// under way, the measured rate is theirs and not the link's; the factor lets the next spell find
+// more.
 constexpr double kMore = 3;
-// By which more at once has to bring more.
+// The factor by which a higher limit must raise the rate.
 constexpr double kBetter = 1.15;
-// Bytes a second of a fast link, before any was measured.
+// Bytes per second of a fast link, assumed before the first measurement.
 constexpr double kFastLink = 2.5e9;
 
 }  // namespace
 
 void Pace::answered(std::uint64_t bytes, Time begin, Time end, std::uint64_t whole) {
   if (bytes < whole) return;
-  // Nothing was under way for a while: that time says nothing of the link.
+  // No request was under way for a while: that time says nothing about the link.
   if (begin >= last_end_) spell_ = {};
   last_end_ = std::max(last_end_, end);
   const double took = std::chrono::duration<double>(end - begin).count();

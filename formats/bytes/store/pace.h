@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many bytes are best requested at once: as many as come in the time that a request takes, and
-// some more.  Fewer leave the link idle; beyond, requests only wait for each other, take the
-// processors from who reads, and use memory that no cache holds.
+// Finds how many bytes are best requested at once: as many as arrive in the time of a request, and
+// some more.  Fewer leave the link idle.  With more, requests only wait for each other, take
+// processor time from readers, and use memory that no cache holds.
 #pragma once
 
 #include <chrono>
@@ -9,22 +9,21 @@
 
 namespace fsdp::formats {
 
-// Learns from the requests that were answered, and goes on learning: links and servers change.  Not
-// thread-safe.
+// Learns from every answered request, since links and servers change.  Not thread-safe.
 class Pace {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  // A request for so many bytes was made at `begin` and answered at `end`.  Those for less than
-  // `whole` bytes are ignored: the time that they take is another one.
+  // Records a request for `bytes` bytes, made at `begin` and answered at `end`.  Ignores requests
+  // for less than `whole` bytes, whose times differ.
   void answered(std::uint64_t bytes, Time begin, Time end, std::uint64_t whole);
-  // At least kFewest times `whole`; no limit as long as nothing is known.
+  // Returns the limit, at least kFewest times `whole`; no limit before the first answer.
   std::uint64_t bytes_at_once(std::uint64_t whole) const;
 
   static constexpr std::uint64_t kFewest = 8;
 
  private:
-  // Some requests, one after the other.
+  // Consecutive requests.
   struct Spell {
     std::uint64_t requests = 0;
     std::uint64_t bytes = 0;
@@ -35,13 +34,13 @@ class Pace {
 
   Spell spell_;
   Time last_end_{};
-  double limit_ = 0;  // bytes at once; 0: nothing is known
+  double limit_ = 0;  // bytes at once; 0: unknown
   bool measured_ = false;
-  // Of the last spell, if it was one with more at once than before: what there was before it.
+  // The limit and rate before the last spell, if that spell tried a higher limit.
   double limit_before_ = 0;
   double rate_before_ = 0;
-  // More at once brought no more bytes: for so many spells it is not tried again, unless requests
-  // take longer than this.
+  // After a higher limit brought no higher rate: the number of spells in which none is tried,
+  // unless requests take more than twice `rest_seconds_`.
   unsigned rest_ = 0;
   double rest_seconds_ = 0;
 };

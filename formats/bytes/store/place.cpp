@@ -30,7 +30,7 @@ PlaceKind kind_from(const fs::file_status& status, const std::error_code& error,
   }
 }
 
-// Returns where the path within a store begins: behind "s3://bucket", or at the end.
+// Returns the end of "s3://bucket", where the path within the store begins.
 std::size_t root_end(const std::string& url) {
   const std::size_t slash = url.find('/', url.find("://") + 3);
   return std::min(slash, url.size());

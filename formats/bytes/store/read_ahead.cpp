@@ -26,21 +26,21 @@ namespace {
 using Block = AheadFile::Block;
 using State = Block::State;
 
-// Unwanted bytes that are read rather than asked around: what a link brings in the time that one of
-// many requests adds.
+// Up to this many unwanted bytes are read along instead of splitting a request: a link brings them
+// in the time that one more of many requests takes.
 constexpr std::uint64_t kGap = 64U << 10U;
-// Reads with a smaller gap follow each other: headers of records stand between their data.
+// Reads with at most this gap count as sequential: headers of records stand between their data.
 constexpr std::uint64_t kNear = 8U << 10U;
 // Files up to this size are read whole by the first read.
 constexpr std::uint64_t kSmallFile = 1U << 20U;
-// A read that nothing foretold is extended to this, for the next ones beside it, and at an end of
-// the file, where headers, pickles and directories are, to that.
+// A read without a hint is extended to kLeastRead, for the next reads beside it.  Near an end of
+// the file, where headers, pickles and directories are, it is extended to kEndBytes.
 constexpr std::uint64_t kLeastRead = 64U << 10U;
 constexpr std::uint64_t kEndBytes = 256U << 10U;
 constexpr std::uint64_t kFirstWindow = 512U << 10U;
-// Hints that wait, at most: each takes some 200 bytes.
+// The most hints that wait; each takes some 200 bytes.
 constexpr std::size_t kMostWaiting = 20'000;
-// Of one hint; what lies behind it is noticed when it is read.
+// The most bytes of one hint; the rest is fetched when it is read.
 constexpr std::uint64_t kMostHinted = std::uint64_t{4} << 30U;
 // The longest time until a request to stop is noticed.
 constexpr std::chrono::milliseconds kPoll{100};
@@ -78,14 +78,14 @@ struct ReadAhead::Impl {
            memory.make_room(bytes);
   }
 
-  // Has a thread begin the next hint, if there is room for it.
+  // Lets a thread begin the next hint, if there is room for the hint.
   void wake() {
     if (waiting_bytes == 0 || stopped || !may_begin()) return;
     if (idle == 0 && threads.size() < kMostAtOnce) {
       try {
         threads.emplace_back([this] { serve(); });
       } catch (const std::exception&) {
-        // Readers make the requests themselves.
+        // Without a new thread, readers make the requests themselves.
       }
     }
     work.notify_one();
@@ -117,7 +117,7 @@ struct ReadAhead::Impl {
     block.state = State::kReading;
   }
 
-  // Makes the request of a block that was begun.
+  // Makes the request of a block that has begun.
   void fetch(const FilePointer& file, const BlockPointer& block, Lock& lock) {
     lock.unlock();
     std::exception_ptr failure;
@@ -141,7 +141,7 @@ struct ReadAhead::Impl {
       failure = std::current_exception();
     }
     if (failure || file->closed) {
-      // A later read tries again, or gets this error if it waits for it already.
+      // A reader that already waits gets this error; a later read tries again.
       block->failure = failure;
       memory.forget(*file, block);
       block->state = State::kFailed;
@@ -184,7 +184,7 @@ struct ReadAhead::Impl {
     }
   }
 
-  // Adds the parts of a range that no block has yet.
+  // Adds blocks for the parts of a range that no block has yet.
   void expect(const FilePointer& file, std::uint64_t from, std::uint64_t to, bool kept) {
     to = std::min(to, file->file.bytes);
     memory.want_again(*file, from, to, waiting_bytes);
@@ -200,7 +200,7 @@ struct ReadAhead::Impl {
     }
   }
 
-  // The block that has the byte, or null.
+  // Returns the block that has the byte, or null.
   static BlockPointer block_at(const AheadFile& file, std::uint64_t offset) {
     auto at = file.blocks.upper_bound(offset);
     if (at == file.blocks.begin()) return nullptr;
@@ -214,14 +214,14 @@ struct ReadAhead::Impl {
     file.window = bytes;
   }
 
-  // The files that are read so share the memory.
+  // Doubles the file's window.  All files with a window share the memory.
   void widen(AheadFile& file) {
     const std::uint64_t most = std::max(budget / 2 / windows, AheadMemory::kLeastRequest);
     set_window(file, std::min(file.window * 2, most));
   }
 
-  // A read that no hint foretold: makes blocks for it and for what probably follows.  Returns false
-  // if it is better read as it is.
+  // Handles a read without a hint: makes blocks for the read and for what probably follows.
+  // Returns false if the read is better made alone.
   bool foresee(const FilePointer& file, std::uint64_t offset, std::uint64_t bytes) {
     const std::uint64_t size = file->file.bytes;
     if (size <= kSmallFile) {
@@ -241,7 +241,7 @@ struct ReadAhead::Impl {
     }
     set_window(*file, 0);
     if (bytes >= kLeastRead) return false;
-    // The end of a file is read backwards: its directory stands before it.
+    // The end of a file is read backwards: the directory stands before the last bytes.
     if (offset >= size - kEndBytes) {
       expect(file, size - kEndBytes, size, true);
     } else {
@@ -250,8 +250,8 @@ struct ReadAhead::Impl {
     return true;
   }
 
-  // Reads ahead of reads that follow each other before what was read ahead is used up: when half of
-  // the last window is, which was half as large as the next one.
+  // Reads the next window ahead of sequential reads when half of the last one is used up.  The last
+  // window was half as large as the next.
   void follow(const FilePointer& file, std::uint64_t offset) {
     if (file->window == 0 || file->window_end <= offset || file->window_end >= file->file.bytes ||
         file->window_end - offset > file->window / 4) {
@@ -263,8 +263,7 @@ struct ReadAhead::Impl {
     widen(*file);
   }
 
-  // Copies from the block what it has from `offset` on.  Returns the number of bytes; 0: the block
-  // is gone.
+  // Copies the block's bytes from `offset` on.  Returns their number; 0: the block is gone.
   std::uint64_t take(const FilePointer& file, const BlockPointer& block, std::uint64_t offset,
                      std::span<std::byte> out, Lock& lock) {
     if (block->state == State::kWaiting) {
@@ -293,7 +292,7 @@ struct ReadAhead::Impl {
     return bytes;
   }
 
-  // Reads what no block has, up to the next block.  Returns the number of bytes.
+  // Reads bytes that no block has, up to the next block.  Returns their number.
   std::uint64_t read_alone(const FilePointer& file, std::uint64_t offset, std::span<std::byte> out,
                            Lock& lock) {
     const auto next = file->blocks.lower_bound(offset);
@@ -320,8 +319,7 @@ ReadAhead::~ReadAhead() {
     const std::lock_guard lock(impl_->mutex);
     impl_->stopped = true;
   }
-  // The process ends: requests that are under way do so as after a signal, since nobody waits for
-  // them.
+  // The process ends: running requests end as after a signal, since no reader waits for them.
   interrupt_signal = SIGTERM;
   impl_->work.notify_all();
   for (std::thread& thread : impl_->threads) thread.join();
@@ -345,11 +343,11 @@ bool ReadAhead::expect(const std::shared_ptr<AheadFile>& file, std::uint64_t off
       const std::uint64_t most = std::min(kMostHinted, file->file.bytes - offset);
       impl_->expect(file, offset, offset + std::min(count, most), again);
     }
-    // Until a read follows, more hints may join these requests.
+    // More hints may join these requests until the next read.
     if (impl_->waiting_bytes > budget_ / 2) impl_->wake();
     return impl_->waiting_bytes < budget_ && impl_->queue.size() < kMostWaiting;
   } catch (const std::bad_alloc&) {
-    // Whoever reads it makes the request.
+    // The read makes the request itself.
     return false;
   }
 }
@@ -393,7 +391,7 @@ void ReadAhead::close(AheadFile& file) noexcept {
         impl_->waiting_bytes -= block->size();
         block->state = State::kGone;
       }
-      file.blocks.erase(file.blocks.begin());  // the thread that reads it lets it go
+      file.blocks.erase(file.blocks.begin());  // the thread that reads it frees it
     }
   }
   impl_->memory.drop_buffers();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Buffers that were given back, for the next ones: new memory costs a tenth of the time that
-// reading from a store takes.
+// Keeps freed buffers for reuse: new memory costs a tenth of the time that reading from a store
+// takes.
 #pragma once
 
 #include <array>
@@ -20,14 +20,15 @@ class ReadBuffers {
   Bytes take(std::uint64_t size) noexcept {
     return size == size_ && count_ != 0 ? std::move(kept_[--count_]) : nullptr;
   }
-  // Keeps the buffer, unless there are enough or somebody else holds it.  Those of another size go.
+  // Keeps the buffer, unless there are enough or someone else holds it.  Drops buffers of another
+  // size.
   void give(Bytes buffer, std::uint64_t size) noexcept {
     if (!buffer || buffer.use_count() != 1) return;
     if (size != size_) drop();
     size_ = size;
     if (count_ < kept_.size()) kept_[count_++] = std::move(buffer);
   }
-  // Of all that are kept.
+  // Returns the bytes of all kept buffers.
   std::uint64_t bytes() const noexcept { return count_ * size_; }
   void drop() noexcept {
     while (count_ != 0) kept_[--count_].reset();

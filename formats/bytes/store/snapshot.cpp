@@ -19,22 +19,22 @@ namespace {
 
 constexpr std::size_t kAtOnce = 8;
 
-// Ends of names that files of checkpoints have, and folders seldom.
+// Endings of file names in checkpoints; names of folders seldom have them.
 constexpr std::array<std::string_view, 14> kFileEnds = {
     ".pt",   ".pth", ".bin",  ".ckpt", ".safetensors", ".h5",  ".hdf5",
     ".json", ".npy", ".toml", ".txt",  ".distcp",      ".pkl", ".metadata"};
 
-// Of all sessions.
+// What all sessions share.
 struct Known {
   std::mutex mutex;
   int sessions = 0;
   std::map<std::string, std::shared_ptr<const StoredListing>, std::less<>> listings;
   std::map<std::string, std::optional<StoredFile>, std::less<>> files;
-  // By URL, version, size and time: a store may name no versions.
+  // By URL, version, size and time, since a store may have no versions.
   std::map<std::tuple<std::string, std::string, std::uint64_t, std::int64_t>,
            std::shared_ptr<const File>>
       sources;
-  std::map<std::string, std::size_t, std::less<>> inner_lists;  // that were asked for in a folder
+  std::map<std::string, std::size_t, std::less<>> inner_lists;  // lists made, by parent folder
 };
 
 Known& known() {
@@ -82,7 +82,7 @@ std::shared_ptr<const StoredListing> known_listing(const std::string& url) {
   return at == known().listings.end() ? nullptr : at->second;
 }
 
-// Where one folder after another is listed of a folder with many, lists all that are below it.
+// Lists everything below a folder with many subfolders once a second subfolder is listed.
 void list_many_at_once(const std::string& url) {
   if (is_root(url)) return;
   const std::string folder = folder_and_name(url).first;
@@ -91,7 +91,7 @@ void list_many_at_once(const std::string& url) {
     const std::lock_guard lock(known().mutex);
     const auto above = known().listings.find(folder);
     if (known().sessions == 0 || above == known().listings.end() || !above->second->whole) return;
-    // The first one may be all that is wanted.
+    // The first subfolder may be the only one of interest.
     if (++known().inner_lists[folder] != 2) return;
     const auto& entries = above->second->entries;
     folders = static_cast<std::size_t>(std::count_if(
@@ -151,7 +151,7 @@ std::shared_ptr<const StoredListing> list_stored(const std::string& url) {
     listing->whole = false;
     listing->entries = look_for_telling(store, url);
   }
-  // Keys like these name nothing that a path could.
+  // No path can name such a key.
   std::erase_if(listing->entries, [](const StoredEntry& entry) {
     return entry.name.empty() || entry.name == "." || entry.name == ".." ||
            entry.name.find('/') != std::string::npos;

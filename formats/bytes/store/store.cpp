@@ -14,7 +14,7 @@ struct Scheme {
   std::unique_ptr<Store> store;
 };
 
-// Schemes are never taken back, so a pointer to one stays good.
+// Schemes are never removed, so pointers to them stay valid.
 struct Schemes {
   std::mutex mutex;
   std::vector<std::unique_ptr<Scheme>> all;

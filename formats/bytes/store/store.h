@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a place for files that is not this machine's file system offers: an object store, a server.
+// The interface to a place for files outside the local file system: an object store, a server.
 #pragma once
 
 #include <cstddef>
@@ -13,23 +13,23 @@
 
 namespace fsdp::formats {
 
-// A file of a store, as it is at one moment.
+// A file of a store at one moment.
 struct StoredFile {
   std::uint64_t bytes = 0;
-  // Is another one whenever the content is (a strong ETag); empty: the store names none.
+  // Changes whenever the content changes (a strong ETag); empty: the store has no versions.
   std::string version;
-  // Of its last change, in nanoseconds since the epoch; 0: not known.
+  // Time of the last change, in nanoseconds since the epoch; 0: unknown.
   std::int64_t mtime_ns = 0;
 };
 
-// What a folder of a store holds: a file, or a folder in it.
+// A member of a folder of a store: a file or a folder.
 struct StoredEntry {
   std::string name;                // without the folder's and without a slash
   std::optional<StoredFile> file;  // nullopt: a folder
 };
 
-// A file that is being written by parts.  It appears whole by `complete`, or not at all: the
-// destructor takes back what was sent.
+// A file that is written in parts.  It appears as a whole by `complete`; otherwise the destructor
+// removes the parts that were sent.
 class StoreUpload {
  public:
   StoreUpload() = default;
@@ -37,21 +37,21 @@ class StoreUpload {
   StoreUpload& operator=(const StoreUpload&) = delete;
   virtual ~StoreUpload() = default;
 
-  // Of every part but the last one, which may have fewer.
+  // Returns the size of every part but the last one, which may be smaller.
   virtual std::uint64_t part_bytes() const = 0;
   // Sends part `number`, counted from 0.  Parts may come in any order, from several threads at
   // once.  Throws: kIo.
   virtual void put(std::uint32_t number, std::span<const std::byte> bytes) = 0;
-  // Makes the file appear.  `only_new`: as long as there is none of that name.  Requires: every
-  // part was put.  Throws: kExists, kIo.
+  // Makes the file appear.  `only_new`: only if no file has that name.  Requires: every part was
+  // put.  Throws: kExists, kIo.
   virtual void complete(bool only_new) = 0;
 };
 
-// Every place is a URL, whose path is not encoded: "s3://bucket/a folder/x=1".  Thread-safe.  Every
-// member blocks until the store has answered, repeats what may be repeated within the store's
-// deadline, and ends in an error at the latest then; messages begin with the URL and hold no
-// secret.  Throws, each: kAccess (the store refuses), kNetwork (no answer, or none that makes
-// sense, by the deadline), kUsage (a URL that names no place).
+// Places are URLs whose paths are not encoded: "s3://bucket/a folder/x=1".  Thread-safe.  Every
+// member blocks until the store has answered.  It repeats what may be repeated, and ends in an
+// error at the store's deadline.  Messages begin with the URL and hold no secret.  Each member
+// throws: kAccess (the store refuses), kNetwork (no answer, or no valid one, by the deadline),
+// kUsage (a URL that names no place).
 class Store {
  public:
   Store() = default;
@@ -59,17 +59,17 @@ class Store {
   Store& operator=(const Store&) = delete;
   virtual ~Store() = default;
 
-  // nullopt: there is no file there.
+  // Returns nullopt if there is no such file.
   virtual std::optional<StoredFile> find(const std::string& url) const = 0;
-  // The members of a folder, in no order; empty if there is no such folder.  nullopt: the store
-  // cannot list (a server of https).  Throws: kLimitEntries (more than a million).
+  // Returns the members of a folder, unordered; empty if there is no such folder.  nullopt: the
+  // store cannot list (a server of https).  Throws: kLimitEntries (more than a million).
   virtual std::optional<std::vector<StoredEntry>> list(const std::string& url) const = 0;
   // Fills `out` from byte `offset` of `file` on, which `find` or `list` returned for `url`.
-  // Throws: kChanged if it is no longer of that version or size; kNotFound.
+  // Throws: kChanged if the file has another version or size now; kNotFound.
   virtual void read(const std::string& url, const StoredFile& file, std::uint64_t offset,
                     std::span<std::byte> out) const = 0;
-  // The whole of a small file with what `find` says of it, by one request.  nullopt: there is none.
-  // Throws: kLimitSize if it has more than `max_bytes`.
+  // A small file with what `find` says of it, read by one request.  nullopt: there is no file.
+  // Throws: kLimitSize if the file has more than `max_bytes`.
   struct Content {
     StoredFile file;
     std::vector<std::byte> bytes;
@@ -78,18 +78,18 @@ class Store {
 
   // Begins a file of `bytes` bytes.  Throws: kUnsupported if the store cannot be written to.
   virtual std::unique_ptr<StoreUpload> upload(const std::string& url, std::uint64_t bytes) = 0;
-  // Writes a small file by one request.  `only_new`: as long as there is none.  Throws: kExists,
-  // kUnsupported.
+  // Writes a small file by one request.  `only_new`: only if no file has that name.  Throws:
+  // kExists, kUnsupported.
   virtual void put(const std::string& url, std::span<const std::byte> bytes, bool only_new) = 0;
-  // Removes a file; none of that name is no error.  Throws: kUnsupported.
+  // Removes a file; a missing file is not an error.  Throws: kUnsupported.
   virtual void remove(const std::string& url) = 0;
 };
 
-// The store of `url`; null for a path of this machine, and for a URL whose scheme no store took.
+// Returns the store of `url`; null for a local path, and for a URL whose scheme is not registered.
 // Thread-safe.
 Store* store_of(std::string_view url);
-// From now on `make` gives, once, the store of the URLs that begin with `scheme` ("s3://"), if no
-// store took it before.  Thread-safe.
+// Registers a store for URLs that begin with `scheme` ("s3://"), unless there is one.  `make` is
+// called once at most.  Thread-safe.
 void register_store(std::string scheme, std::unique_ptr<Store> (*make)());
 
 }  // namespace fsdp::formats

@@ -39,7 +39,7 @@ std::shared_ptr<const File> StoredFolder::open(const std::string& path) const {
   return open_.try_emplace(path, std::move(source)).first->second;
 }
 
-// In a store every name is possible.
+// Checks each part of the path, since a key may be any text.
 std::shared_ptr<const File> StoredFolder::find(const std::string& path) const {
   for (std::size_t begin = 0; begin <= path.size();) {
     const std::size_t end = std::min(path.find('/', begin), path.size());
@@ -51,7 +51,7 @@ std::shared_ptr<const File> StoredFolder::find(const std::string& path) const {
     begin = end + 1;
   }
   if (auto file = open(path)) return file;
-  // As far as it is known without a request.
+  // Uses only what is known without a request.
   const std::lock_guard lock(mutex_);
   if (listing_ && listing_->has_folder(path)) throw refusal(ErrorCode::kPath, path, "is a folder");
   return nullptr;

@@ -14,7 +14,7 @@
 
 namespace fsdp::formats {
 
-// Remembers every file that it found: the same one is returned again, of the same version.
+// Remembers every file that it found, and returns the same one, of the same version, again.
 class StoredFolder : public Folder {
  public:
   // `url`: without a slash at its end.  A folder without members is empty.

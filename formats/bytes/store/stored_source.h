@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A file of a store as bytes that are read by position.
+// A file of a store, read by position.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct AheadFile;
 // Reads one version of the file, whatever happens to it meanwhile.  Thread-safe.
 class StoredSource : public File {
  public:
-  // `file` is what the store said of `url`.
+  // `file`: the store's description of `url`.
   StoredSource(const Store& store, std::string url, StoredFile file);
   ~StoredSource() override;
 
@@ -26,7 +26,7 @@ class StoredSource : public File {
   void read_at(std::uint64_t offset, std::span<std::byte> out) const override;
   bool will_read(std::uint64_t offset, std::uint64_t count) const noexcept override;
   bool read_ahead(std::uint64_t offset, std::uint64_t count) const noexcept override;
-  // Asks the store only if it names no versions: otherwise every read compared the version.
+  // Asks the store only if it has no versions; otherwise every read has compared the version.
   void check_unchanged() const override;
   std::pair<std::uint64_t, std::uint64_t> identity() const override;
   std::int64_t mtime_ns() const override;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names of files that tell what a folder holds, and of what stands beside them: they are looked for
-// where a store cannot list.
+// Names of files that tell what a folder holds, and of their companions.  A store that cannot list
+// is asked for these names.
 #pragma once
 
 #include <array>
@@ -22,7 +22,7 @@ inline constexpr std::array<std::string_view, 12> kTellingFiles = {
     "adapter_model.bin",
     "chat_template.jinja",
 };
-// What a published model has beside its weights.
+// Files of a published model beside its weights.
 inline constexpr std::array<std::string_view, 15> kModelCompanions = {
     "config.json",
     "generation_config.json",

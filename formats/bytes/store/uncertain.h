@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Nobody knows whether a file of a store is there.
+// The error for a file of a store that may or may not exist.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace fsdp::formats {
 
-// A store gave no answer to the request that makes a file appear, and none to the look that
-// followed.  Thrown by StoreUpload::complete and Store::put.
+// A store answered neither the request that makes a file appear, nor the check that followed.
+// Thrown by StoreUpload::complete and Store::put.
 class UncertainError : public Error {
  public:
   explicit UncertainError(const std::string& message) : Error(ErrorCode::kNetwork, message) {}

@@ -48,7 +48,7 @@ std::vector<std::string> remove_each(Store& store, const std::vector<std::string
                                      const UrlOf& url_of, std::optional<Error>& why) {
   std::mutex mutex;
   std::vector<std::string> left;
-  // The others are still to be done.
+  // Records a failure; the other files are still removed.
   const auto note = [&](const std::string& name, const Error& error) {
     const std::lock_guard lock(mutex);
     if (!why) why = error;
@@ -114,7 +114,7 @@ std::vector<std::string> Appearance::names() const {
   return found;
 }
 
-// The visible files of a role that replaced no old ones.
+// Returns the visible files of a role that replaced no old ones.
 std::vector<std::string> Appearance::removable(Role role) const {
   const std::lock_guard lock(mutex_);
   std::vector<std::string> found;
@@ -124,7 +124,7 @@ std::vector<std::string> Appearance::removable(Role role) const {
   return found;
 }
 
-// Returns whether all of them are gone.
+// Removes the files; returns whether all of them are gone.
 bool Appearance::remove(Store& store, const std::vector<std::string>& names, const UrlOf& url_of) {
   std::optional<Error> why;
   const std::vector<std::string> left = remove_each(store, names, url_of, why);

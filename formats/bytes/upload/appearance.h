@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which files of an output are visible in the store, and the way back.
+// Tracks which files of an output are visible in the store, and takes them back.
 #pragma once
 
 #include <functional>
@@ -17,44 +17,44 @@ namespace fsdp::formats {
 
 // The order in which the files of a folder become visible.
 enum class Role { kData, kCompanion, kLeader, kSeal };
-// `seals`: says whether a file of that name is a seal; may be null.
+// Returns the role of a file.  `seals`: tells whether a file of that name is a seal; may be null.
 Role role_of(std::string_view name, const std::function<bool(std::string_view)>& seals);
 
-// The URL of a member of the output.
+// Returns the URL of a member of the output.
 using UrlOf = std::function<std::string(const std::string& name)>;
 
-// The names, quoted, of at most twenty files; then how many more there are.
+// Returns the quoted names of at most twenty files, then the number of the others.
 std::string quoted_names(const std::vector<std::string>& names);
 
-// Removes files at once, each whatever becomes of the others.  Returns the names of those that may
-// still be there, in order, and in `why` the first failure.
+// Removes files in parallel; a failure does not stop the others.  Returns the names of those that
+// may still exist, sorted, and in `why` the first failure.
 std::vector<std::string> remove_each(Store& store, const std::vector<std::string>& names,
                                      const UrlOf& url_of, std::optional<Error>& why);
 
 // Note [taking back]
-// A file that leads to data (.metadata) must never be there without its data.  So seals go first,
-// then those files, one by one, and data only when these are gone for sure.  If one of them
-// replaced an old file, or nobody knows whether it is there, all the rest stays too.
+// A leader, a file that leads to data (.metadata), must never exist without its data.  So seals are
+// removed first, then the leaders, one by one, and data only when the leaders are certainly gone.
+// If a leader replaced an old file, or may exist, all the rest stays too.
 //
 // Thread-safe.
 class Appearance {
  public:
   enum class State {
-    kAsked,    // the store was asked to show it: nobody knows
-    kVisible,  // it is there
-    kHidden,   // it is not there, or an old one is
+    kAsked,    // the store was asked to show it; the result is unknown
+    kVisible,  // it exists
+    kHidden,   // it does not exist, or an old one does
   };
-  // A file that is not visible yet.  `replaces`: an old one of that name is.
+  // Adds a file that is not visible yet.  `replaces`: an old one of that name is visible.
   void add(const std::string& name, Role role, bool replaces);
   void set(const std::string& name, State state);
 
-  // Whether there are files that lead to data, and all of them are visible; whether one of them may
-  // be.
+  // leads: returns whether there are leaders, and all are visible.  may_lead: whether a leader may
+  // be visible.
   bool leads() const;
   bool may_lead() const;
-  // Takes back what may be; see Note [taking back].
+  // Takes back what may be taken back; see Note [taking back].
   void take_back(Store& store, const UrlOf& url_of);
-  // The files that are there, or may be.
+  // Returns the files that exist, or may exist.
   std::vector<std::string> names() const;
 
  private:

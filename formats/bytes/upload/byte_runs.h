@@ -17,12 +17,12 @@ class ByteRuns {
     friend bool operator==(const Run&, const Run&) = default;
   };
 
-  // Adds [begin, end) and returns the run that it is part of then.  Requires: begin < end.  An end
-  // of 0: some of the bytes were there already, and nothing was added.
+  // Adds [begin, end) and returns the run that then contains these bytes.  Returns a run with end
+  // 0, and adds nothing, if some of the bytes are in the set already.  Requires: begin < end.
   Run add(std::uint64_t begin, std::uint64_t end);
-  // Removes the bytes in [begin, end) and returns the runs that they were.
+  // Removes the bytes in [begin, end) and returns them as runs.
   std::vector<Run> take(std::uint64_t begin, std::uint64_t end);
-  // All of them, in order.
+  // Returns all runs, in order.
   std::vector<Run> runs() const;
 
  private:

@@ -24,7 +24,7 @@ constexpr std::uint64_t kBlockBytes = 4096;
   throw Error(ErrorCode::kIo, cat(escape(url), ": ", what, ": ", std::strerror(errno)));
 }
 
-// A file of the spool, open.
+// An open file of the spool.
 class SpoolFile {
  public:
   SpoolFile(const std::filesystem::path& path, const std::string& url)
@@ -40,7 +40,7 @@ class SpoolFile {
   int fd_;
 };
 
-// Bytes of it in memory: nobody else has the file, so it cannot become shorter.
+// Bytes of the file in memory.  Only this process has the file, so it cannot become shorter.
 class SpoolBytes {
  public:
   SpoolBytes(const SpoolFile& file, std::uint64_t offset, std::uint64_t bytes,
@@ -83,7 +83,7 @@ void PartUpload::begin(std::uint64_t bytes) {
   senders_.submit([this] { create(); });
 }
 
-// Otherwise the spool would fill while the store is slow to answer.
+// Waits for the upload to begin; otherwise the spool would fill while the store is slow to answer.
 void PartUpload::await_beginning() {
   {
     const std::lock_guard lock(mutex_);
@@ -105,7 +105,7 @@ void PartUpload::create() {
   for (const std::uint32_t part : parts) senders_.submit_more([this, part] { send(part); });
 }
 
-// Takes the parts that `run` has all bytes of, as far as they have any byte of `within`.
+// Takes the parts that overlap `within` and lie completely in `run`.
 void PartUpload::add_whole(ByteRuns::Run run, ByteRuns::Run within, Parts& parts) {
   for (std::uint64_t part = within.begin / part_bytes_; part * part_bytes_ < within.end; ++part) {
     const std::uint64_t begin = part * part_bytes_;
@@ -177,7 +177,7 @@ void PartUpload::give_back(int fd, std::uint64_t begin, std::uint64_t end) {
   for (const ByteRuns::Run run : kept) {
     const std::uint64_t from = (at + kBlockBytes - 1) / kBlockBytes * kBlockBytes;
     const std::uint64_t to = run.begin / kBlockBytes * kBlockBytes;
-    // A file system that cannot do it keeps the bytes until the end.
+    // File systems that cannot punch holes keep the bytes until the end.
     if (from < to) {
       (void)::fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(from),
                         static_cast<off_t>(to - from));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One file that is written at any offsets, and sent to a store by parts.
+// One file that is written at any offsets and sent to a store in parts.
 #pragma once
 
 #include <cstddef>
@@ -17,11 +17,11 @@
 namespace fsdp::formats {
 
 // Note [parts of an upload]
-// The writer puts its bytes into a file of the spool and says which ones.  A part is sent as soon
-// as all of it was written, whatever the order, by a thread of the pool, and its bytes are then
-// given back to the file system.  So memory does not depend on the order in which bytes come, nor
-// on the length of a part (500 MB in a file of 5 TB); the space of the spool does: it holds the
-// parts that have gaps, and those that wait for a thread, whose number the pool bounds.
+// The writer puts its bytes into a file of the spool and reports their ranges.  A thread of the
+// pool sends each part as soon as all of it is written, in any order, and then gives its bytes back
+// to the file system.  So memory depends neither on the order of the bytes nor on the length of a
+// part (500 MB in a file of 5 TB).  The space of the spool depends on both: it holds the parts that
+// have gaps, and those that wait for a thread, whose number the pool bounds.
 //
 // Thread-safe: `wrote`.
 class PartUpload {
@@ -30,20 +30,19 @@ class PartUpload {
   // this many bytes.
   static constexpr std::uint64_t kMostPutBytes = 8U << 20U;
 
-  // `spool`: the file that holds its bytes.  Lifetime: store and pool outlive it, and the pool is
-  // stopped before it is destroyed.
+  // `spool`: the file that holds the bytes.  Lifetime: store and pool outlive the object, and the
+  // pool is stopped before the object is destroyed.
   PartUpload(Store& store, std::string url, std::filesystem::path spool, SenderPool& senders);
   PartUpload(const PartUpload&) = delete;
   PartUpload& operator=(const PartUpload&) = delete;
 
-  // Its length is known, so parts may be sent.  Called at most once, before `finish`.
+  // Sets the length, so that parts may be sent.  Must be called at most once, before `finish`.
   // Throws: what SenderPool::submit throws.
   void begin(std::uint64_t bytes);
-  // These bytes are in the spool.  `kept`: they stay there when they were sent.
+  // Reports bytes that are in the spool.  `kept`: they stay there after they are sent.
   // Throws: kIo (some of them were written before); what SenderPool::submit throws.
   void wrote(std::uint64_t offset, std::uint64_t bytes, bool kept);
-  // All is written; what was not written at all is zeros.  The parts may still be on their way:
-  // SenderPool::wait.
+  // Ends writing; unwritten ranges are zeros.  Parts may still be under way: see SenderPool::wait.
   void finish(std::uint64_t bytes);
   // Makes the file appear in the store.  Requires: all parts were sent.  Throws: what
   // StoreUpload::complete and Store::put throw.
@@ -66,14 +65,14 @@ class PartUpload {
   const std::string url_;
   const std::filesystem::path spool_;
   SenderPool& senders_;
-  std::mutex mutex_;  // of all below
+  std::mutex mutex_;  // guards all below
   std::uint64_t bytes_ = 0;
   bool begun_ = false;
   ByteRuns written_;
   ByteRuns kept_;
   std::unique_ptr<StoreUpload> upload_;
   std::uint64_t part_bytes_ = 0;
-  std::vector<bool> taken_;  // by a thread that sends it, for each part
+  std::vector<bool> taken_;  // per part: a thread sends it
 };
 
 }  // namespace fsdp::formats

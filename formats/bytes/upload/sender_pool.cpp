@@ -67,7 +67,7 @@ void SenderPool::add(Lock& lock, std::function<void()> job) {
     });
     std::move(started.begin(), started.end(), std::back_inserter(threads_));
   }
-  // The system has no threads to give.
+  // If no thread could be started, the caller does the job.
   if (threads_.empty()) return do_next(lock);
   work_.notify_one();
 }
@@ -82,7 +82,7 @@ void SenderPool::wait_until(Lock& lock, const std::function<bool()>& done) {
   }
 }
 
-// Does the job that was handed in first; unlocks meanwhile.
+// Does the oldest job; unlocks meanwhile.
 void SenderPool::do_next(Lock& lock) {
   const std::function<void()> job = std::move(waiting_.front());
   waiting_.pop_front();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Threads that make requests to a store, for everything of one output.
+// Threads that make the requests of one output to a store.
 #pragma once
 
 #include <chrono>
@@ -14,7 +14,7 @@
 
 namespace fsdp::formats {
 
-// After the first job that fails, or once a signal asked to stop, no job is begun any more.
+// Begins no more jobs after the first one that fails, or once a signal asks to stop.
 // Thread-safe.
 class SenderPool {
  public:
@@ -25,18 +25,18 @@ class SenderPool {
   SenderPool() = default;
   SenderPool(const SenderPool&) = delete;
   SenderPool& operator=(const SenderPool&) = delete;
-  // Waits for the jobs that were begun; the others are dropped.
+  // Waits for the jobs that have begun; drops the others.
   ~SenderPool();
 
-  // Lets a thread do it.  Waits while kThreads jobs wait to be begun.
+  // Lets a thread do the job.  Waits while kThreads jobs wait to be begun.
   // Throws: kInterrupted; what a job threw.
   void submit(std::function<void()> job);
-  // The same for a job that a job hands in: does not wait, which could be for ever.
+  // Like submit, for a job that another job submits: does not wait, which could deadlock.
   void submit_more(std::function<void()> job);
-  // Returns when all jobs were done.  Throws: like submit.
+  // Returns when all jobs are done.  Throws: like submit.
   void wait();
-  // Drops the jobs that were not begun and waits for the others; returns whether they ended in
-  // time.
+  // Drops the jobs that have not begun and waits for the others; returns whether they ended in
+  // `time`.
   bool stop(std::chrono::milliseconds time) noexcept;
 
  private:

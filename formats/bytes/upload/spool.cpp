@@ -22,7 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kPrefix = "fsdp-ckpt-upload-";
-// A folder that is younger may be about to be locked.
+// A younger folder may not be locked yet.
 constexpr std::time_t kSettledSeconds = 60;
 
 [[noreturn]] void fail(const fs::path& path, int number) {
@@ -43,7 +43,7 @@ int lock_of(const fs::path& folder) {
   return -1;
 }
 
-// Removes the folders of this user's processes that were killed: nobody holds their lock.
+// Removes the folders of this user's killed processes: nobody holds their locks.
 void remove_leftovers(const fs::path& above) {
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(above, ignored)) {

@@ -21,12 +21,12 @@
 namespace fsdp::formats {
 namespace {
 
-// The time for requests that are under way when everything is taken back: after a signal, and else.
+// How long running requests may take when everything is taken back: after a signal, and otherwise.
 constexpr std::chrono::seconds kEndTime{5};
 constexpr std::chrono::seconds kLongestEndTime{600};
 constexpr std::chrono::milliseconds kEndPoll{10};
 
-// "a" or "a/b".
+// Returns whether the name is like "a" or "a/b".
 bool is_member_path(std::string_view name) {
   std::size_t parts = 1;
   for (std::size_t slash = 0; (slash = name.find('/')) != name.npos;
@@ -65,7 +65,7 @@ StoredOutput::~StoredOutput() {
   forget_unfinished(*this);
 }
 
-// See Note [abandoning outputs]: the thread that writes may be doing the same.
+// See Note [abandoning outputs]: the writing thread may be taking back already.
 void StoredOutput::abandon() noexcept {
   std::unique_lock lock(ending_, std::try_to_lock);
   for (std::chrono::milliseconds waited{0}; !lock.owns_lock() && waited < kEndTime;
@@ -79,7 +79,7 @@ void StoredOutput::abandon() noexcept {
 // Requires: ending_ is held.
 void StoredOutput::take_back() noexcept {
   if (std::exchange(ended_, true)) return;
-  // A request ends by itself within the store's patience.
+  // Without a signal, requests end by themselves within the store's patience.
   const bool idle = senders_.stop(interrupted() ? kEndTime : kLongestEndTime);
   if (committed_) return;
   try {
@@ -91,7 +91,7 @@ void StoredOutput::take_back() noexcept {
     }
     run_each(sent.size(), SenderPool::kThreads, [&](std::size_t i) { sent[i]->take_back(); });
   } catch (const std::exception&) {
-    // What is left is not seen as a checkpoint.
+    // What is left does not look like a checkpoint.
   }
   spool_.remove();
 }
@@ -110,8 +110,8 @@ void StoredOutput::check_file() const {
     throw Error(ErrorCode::kNotRegular, shown_ + ": is a folder, expected a file");
 }
 
-// Returns the files that are there.
-// Throws: if they must stay.
+// Returns the names of the existing files.
+// Throws: kExists if they must stay; kNotRegular if there is a file.
 StoredOutput::Names StoredOutput::check_folder() const {
   Names names = members_of(url_, "", false);
   if (!names.empty() && !options_.replace)
@@ -174,7 +174,8 @@ void StoredOutput::commit() {
   if (options_.folder) return commit_folder();
   const std::lock_guard lock(commit_mutex());  // See Note [abandoning outputs].
   throw_if_interrupted();
-  // By this thread: one that waits for another leaves at a signal, with the file on its way.
+  // Done by this thread: a thread that waits for another one would leave at a signal, while the
+  // file is on its way.
   show(members_.front());
   committed_ = true;
   note_committed();
@@ -187,7 +188,7 @@ void StoredOutput::commit_folder() {
   for (const Member& member : members_)
     members[role_of(member.name, options_.seals)].push_back(&member);
   const auto& data = members[Role::kData];
-  // Otherwise what leads to the old data would lead to new ones.
+  // Otherwise the old leaders would lead to new data.
   const bool leaders_first = std::any_of(data.begin(), data.end(), [&](const Member* member) {
     return before.contains(member->name);
   });
@@ -206,7 +207,7 @@ void StoredOutput::commit_folder() {
     }
   }
   std::optional<Error> failure;
-  std::string old_one;  // what became of it
+  std::string old_one;  // state of the old checkpoint
   try {
     if (const Names seals = old_of(Role::kSeal); !seals.empty()) {
       old_one = "; the checkpoint that was there may have lost its seal";
@@ -220,7 +221,7 @@ void StoredOutput::commit_folder() {
     complete(data);
     complete(members[Role::kCompanion]);
     const std::lock_guard lock(commit_mutex());  // See Note [abandoning outputs].
-    // One after the other, as they were added.
+    // One by one, in the order in which they were added.
     for (const Role role : {Role::kLeader, Role::kSeal}) {
       for (const Member* member : members[role]) complete({member});
     }
@@ -243,7 +244,7 @@ void StoredOutput::commit_folder() {
                          "; files of the old one are yet to be removed: ", quoted_names(left)));
 }
 
-// Takes back what may be, and tells what is there now.
+// Takes back what may be taken back; returns the error with what exists now.
 Error StoredOutput::ended_in(const Error& error, const std::string& old_one) {
   {
     const std::lock_guard lock(ending_);
@@ -276,7 +277,7 @@ void StoredOutput::show(const Member& member) const {
   }
 }
 
-// Returns when all of them are visible.
+// Makes the members visible; returns when all of them are.
 void StoredOutput::complete(const std::vector<const Member*>& members) {
   for (const Member* member : members) {
     senders_.submit([this, member] {
@@ -310,7 +311,7 @@ void StoredOutput::remove_beside(std::string_view ending) {
   try {
     store_.remove(url);
   } catch (const Error& error) {
-    // Who may write, but not remove, has nothing to do if there is none.
+    // A user who may write but not remove needs no removal if there is no such file.
     if (error.code() != ErrorCode::kAccess || store_.find(url)) throw;
   }
 }

@@ -24,28 +24,29 @@ namespace fsdp::formats {
 struct StoredOutputOptions {
   bool folder = false;
   bool replace = false;  // replace what exists; else kExists
-  // Says of a name whether replacing a folder may remove that file; any other file forbids it.
+  // Tells whether replacing a folder may remove the file of that name; any other file forbids
+  // replacing.
   std::function<bool(std::string_view name)> replaced;
-  // Says whether a file of that name is a seal.
+  // Tells whether a file of that name is a seal.
   std::function<bool(std::string_view name)> seals;
 };
 
 // Note [outputs in a store]
-// A store has no folders that could be renamed, but nothing of a file is seen before its upload is
-// complete.  So all files of an output are sent first, and become visible only in `commit`: data
-// files, then those that lead a reader to them (.metadata, an index), then the seal.  Who looks
-// before finds no checkpoint.  A file of that name that appears meanwhile is never replaced, unless
-// that was asked for.
+// Folders in a store cannot be renamed, but a file is invisible until its upload is complete.  So
+// all files of an output are sent first, and become visible only in `commit`: data files, then
+// those that lead a reader to them (.metadata, an index), then the seal.  A reader that looks
+// earlier finds no checkpoint.  A file of the same name that appears meanwhile is replaced only on
+// request.
 //
-// Where a folder is replaced, files of the old checkpoint that the new one lacks go last.  If no
-// data file of the new one has the name of an old one, the old checkpoint stays whole until the
-// file that leads to data is replaced.  Otherwise that file goes first: then there is no checkpoint
-// at that place for a while, never one whose metadata are of another than its data.
+// Where a folder is replaced, files of the old checkpoint that the new one lacks are removed last.
+// If no data file of the new one has the name of an old one, the old checkpoint stays whole until
+// the file that leads to data is replaced.  Otherwise that file is removed first: for a while there
+// is no checkpoint at that place, but never metadata with the data of another checkpoint.
 //
 // A run that fails, or is asked to stop, takes back what it sent and what it made visible, as far
-// as Note [taking back] allows.  What is left then stands in the error: the new one without its
-// seal is in place, old files are yet to be removed, or nobody knows.  One that is
-// killed before `commit` leaves uploads that nobody sees.
+// as Note [taking back] allows.  The error then says what is left: the new checkpoint is in place
+// without its seal, old files are yet to be removed, or the state is unknown.  A run that is killed
+// before `commit` leaves uploads that are invisible.
 class StoredOutput : private Unfinished {
  public:
   // Throws: kUsage (names no file), kExists, kNotRegular (a folder at the place of a file, or the
@@ -55,7 +56,7 @@ class StoredOutput : private Unfinished {
   StoredOutput& operator=(const StoredOutput&) = delete;
   ~StoredOutput() override;
 
-  // A new file of the output, which the caller writes into its file of the spool, and tells the
+  // A new file of the output.  The caller writes to the file `spool` and reports the bytes to the
   // upload.  `name`: "a" or "a/b" inside the folder; empty for the single file.
   // Throws: kPath, kExists (added before), kIo, kNoSpace.
   struct Added {
@@ -64,20 +65,19 @@ class StoredOutput : private Unfinished {
     std::shared_ptr<PartUpload> upload;
   };
   Added add(const std::string& name);
-  // Returns when everything that is whole was sent.  Throws: kInterrupted; what Store throws.
+  // Returns when all complete parts were sent.  Throws: kInterrupted; what Store throws.
   void await_sent() { senders_.wait(); }
-  // The output as the spool has it: of the length of the output, with zeros in the place of bytes
-  // that were sent.
+  // Returns the output in the spool: as long as the output, with zeros in place of sent bytes.
   std::filesystem::path spooled() const { return spool_.path() / kRoot; }
-  // Makes it visible.  Requires: all files are finished.
+  // Makes the output visible.  Requires: all files are finished.
   // Throws: kExists (appeared meanwhile), kInterrupted; what Store throws.
   void commit();
   // Writes a small file beside the output, as `url` + `ending`.
   void put_beside(std::string_view ending, std::string_view text);
-  // Removes that file, if there is one.
+  // Removes the file beside the output, if there is one.
   void remove_beside(std::string_view ending);
 
-  // The destination for messages, escaped.
+  // Returns the escaped destination, for messages.
   const std::string& shown() const { return shown_; }
 
  private:
@@ -109,7 +109,7 @@ class StoredOutput : private Unfinished {
   std::set<std::string> names_;  // of the members
   std::mutex members_mutex_;
   Appearance appearance_;  // of the members of a folder
-  std::mutex ending_;      // taken by who takes everything back
+  std::mutex ending_;      // held to take everything back
   bool ended_ = false;
   std::atomic<bool> committed_{false};
   SenderPool senders_;  // last: its threads use all above

@@ -9,12 +9,12 @@ namespace fsdp::formats {
 
 // Note [abandoning outputs]
 // A process that is asked to stop ends within a second, wherever its threads are; the thread that
-// ends it then removes the temporaries.  A rename into place must not be half done when that
-// happens, so the rename and the removal exclude each other.  Steps after the rename, such as fsync
-// of the folder, may be cut off.
+// ends it removes the temporaries.  A rename into place must not be half done then, so the rename
+// and the removal exclude each other.  Steps after the rename, such as fsync of the folder, may be
+// cut off.
 struct Unfinished {
   virtual ~Unfinished() = default;
-  // Removes the temporary, if it still is one.
+  // Removes the temporary, if it is still uncommitted.
   virtual void abandon() noexcept = 0;
 };
 
@@ -22,7 +22,8 @@ struct Unfinished {
 void note_unfinished(Unfinished& output);
 void forget_unfinished(Unfinished& output) noexcept;
 
-// Held by a commit from before its rename until the output is marked as committed.
+// Returns the mutex that a commit holds from before its rename until the output is marked as
+// committed.
 std::mutex& commit_mutex();
 // Counts an output that was committed.
 void note_committed() noexcept;

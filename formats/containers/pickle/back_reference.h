@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Values that contain themselves.
 //
-// Note [cycles]: values own their members, so none may contain itself.  If a stream has a container
-// that does (OmegaConf's nodes know their parents), a first pass finds the containers that it
-// refers to before they are complete (PickleCycles): such a reference becomes a back-reference, a
-// number that owns nothing, and the container gets the same number.  Depth, memory and destruction
-// stay those of a tree; the writer writes a back-reference as the fetch that it was.
+// Note [cycles]: a value owns its members, so no value may contain itself.  Some streams hold
+// containers that do (OmegaConf's nodes refer to their parents).  A first pass (PickleCycles) finds
+// the containers that such a stream refers to before they are complete.  Each such reference
+// becomes a back-reference: a number that owns nothing.  The container gets the same number.
+// Depth, memory and destruction stay those of a tree.  The writer writes a back-reference as a
+// fetch from the memo, as it was read.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +34,8 @@ inline std::optional<std::uint32_t> back_reference(const Value& value) {
 // does.
 std::uint32_t cycle_number(const Value& value);
 
-// Returns `value` with that number, so that back-references refer to it: a new container that
-// replaces the one with this number.
+// Returns `value` with this cycle number, so that back-references to `number` refer to it.  For a
+// new container that replaces the one with this number.
 Value with_cycle_number(Value value, std::uint32_t number);
 
 // Returns whether `value` is a back-reference or contains one.

@@ -13,10 +13,11 @@
 namespace fsdp::formats {
 namespace {
 
-// On the stack: a value that is not in any slot that is ever fetched.
+// A value on the stack whose memo slot, if it has one, is never fetched.
 constexpr std::uint32_t kNameless = UINT32_MAX;
 
-// Numbers are never used twice, so that values of several streams can be put together.
+// Returns a number that is unique in the process, so that values of several streams can be
+// combined.
 std::uint32_t next_number() {
   static std::atomic<std::uint32_t> last{0};
   const std::uint32_t number = ++last;
@@ -33,12 +34,12 @@ class PickleCycles::Walk {
        std::uint64_t max_values)
       : cycles_(cycles), reader_(source, offset), max_values_(max_values) {}
 
-  // Ends at STOP, or if the stack is too short for an opcode: the machine reports that error.
+  // Stops at STOP, or where the stack is too short for an opcode: the machine reports that error.
   void run() {
     while (step()) {
     }
   }
-  // Returns whether anything contains itself.
+  // Returns whether any container contains itself.
   bool any() const { return any_; }
 
  private:

@@ -23,8 +23,8 @@ class PickleCycles {
                std::uint64_t max_values);
 
   bool empty() const { return rows_.empty(); }
-  // Returns the number of the container in the memo slot, if the stream still changes it at
-  // `opcode_offset` or later and refers to it before that; nothing for all others.
+  // Returns the cycle number of the container in the memo slot, if the stream fetches it before one
+  // of its changes and changes it after `opcode_offset`; nothing for all others.
   std::optional<std::uint32_t> incomplete(std::uint64_t slot, std::uint64_t opcode_offset) const {
     if (rows_.empty() || !fetched_.contains(slot)) return std::nullopt;
     const Row& row = rows_[object_[fetched_.rank(slot)]];
@@ -40,8 +40,8 @@ class PickleCycles {
     bool fetched = false;
   };
   SlotSet fetched_;
-  std::vector<std::uint32_t> object_;  // by rank of a slot: the rank of the first slot of its value
-  std::vector<Row> rows_;              // by that rank; empty if nothing contains itself
+  std::vector<std::uint32_t> object_;  // rank of a slot -> rank of the first slot of its value
+  std::vector<Row> rows_;              // by the ranks in object_; empty if nothing contains itself
 };
 
 }  // namespace fsdp::formats

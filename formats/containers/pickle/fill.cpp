@@ -46,7 +46,7 @@ void check_not_built(const Value& object, std::string_view what) {
   }
 }
 
-// `key_at(i)` is key number i of the `count` before it.
+// Checks that `key` may follow the first `count` keys; `key_at(i)` is key i.
 template <typename KeyAt>
 void check_key(std::unique_ptr<KeyIndex>& index, std::size_t count, const Value& key,
                const KeyAt& key_at) {
@@ -162,7 +162,7 @@ void add_items(Value& set, std::span<Value> items) {
 Value make_frozen_set(std::span<Value> items) {
   Value result = Value::frozen_set({});
   fill_set(Node::as<SetNode>(result), items);
-  Node::hold(result);  // it never changes again
+  Node::hold(result);  // a frozen set never changes
   return result;
 }
 

@@ -14,14 +14,14 @@ namespace fsdp::formats {
 // container contains itself; so nothing that is read contains itself (Note [cycles] covers the
 // exceptions), and the depth of members is final.
 
-// Make empty containers and objects, without the overhead of Value's functions for filled ones.
+// Make empty containers and objects, without the overhead of Value's functions that fill them.
 Value make_list();
 Value make_dict();
 Value make_object(const Value& callable, Value args, bool by_new);
 
-// The items are moved from, and sealed.  Throws: kType if the first argument is of another kind, or
-// an object that was built; kCycle if it is sealed; kKey for keys that Python refuses or that occur
-// twice; kStack for an odd number of keys and values.
+// Moves `items` into the first argument and seals them.  Throws: kType if the first argument is of
+// another kind, or an object that has its state; kCycle if it is sealed; kKey for keys that Python
+// refuses or that occur twice; kStack for an odd number of keys and values.
 void append_items(Value& list, std::span<Value> items);
 void set_items(Value& dict, std::span<Value> keys_and_values);
 void add_items(Value& set, std::span<Value> items);
@@ -31,7 +31,7 @@ Value make_frozen_set(std::span<Value> items);
 // Sets the state of an object.  Throws: kBuild if it is not an object, or has a state; kCycle.
 void build_object(Value& object, Value state);
 
-// Throws: kCycle if the container is sealed.  Requires: it has a node.
+// Throws: kCycle if the container is sealed.  Requires: `container` has a node.
 void check_open(const Value& container);
 
 }  // namespace fsdp::formats

@@ -9,14 +9,14 @@
 
 namespace fsdp::formats {
 
-// Containers up to this size are searched from end to end.
+// Containers with at most this many keys are searched without an index.
 inline constexpr std::size_t kUnindexedKeys = 16;
 
-// Positions of keys by a hash that is keyed at random once per process, so that no file can be made
-// to collide.  keys.h has the hash of any key.
+// Maps hashes of keys to their positions.  The hash key is random, one per process, so that no file
+// can provoke collisions.  keys.h has the hash of any key.
 class KeyIndex {
  public:
-  // Returns the hash of a text, of other bytes of the kind `kind` and of a number.
+  // Return the hash of a text, of other bytes of the kind `kind`, and of a number.
   static std::uint64_t hash(std::string_view text) noexcept { return hash_bytes(kText, text); }
   static std::uint64_t hash_bytes(std::uint64_t kind, std::string_view bytes) noexcept;
   static std::uint64_t hash_number(std::uint64_t bits) noexcept;

@@ -24,7 +24,7 @@ bool is_number(ValueKind kind) {
   return kind == ValueKind::kBool || kind == ValueKind::kInt || kind == ValueKind::kFloat;
 }
 
-constexpr std::uint64_t kNameHash = 255;  // beside the kinds: of the module of a global
+constexpr std::uint64_t kNameHash = 255;  // for the module of a global; is not a ValueKind
 
 }  // namespace
 

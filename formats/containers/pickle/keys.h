@@ -17,9 +17,9 @@ bool equal_keys(const Value& a, const Value& b) noexcept;
 // Returns the hash of a key, nothing for the kinds that `equal_keys` does not compare.
 std::optional<std::uint64_t> hash_of_key(const Value& key) noexcept;
 
-// Records that `key` follows the first `count` keys, where `key_at(i)` is number i.  Returns false
-// if it equals one of them.  The index appears when the container grows beyond kUnindexedKeys.
-// Requires: called for each key in turn, or `index` is empty.
+// Records that `key` follows the first `count` keys; `key_at(i)` is key i.  Returns false if `key`
+// equals one of them.  Makes the index when the container grows beyond kUnindexedKeys.  Requires:
+// called for each key in turn, or `index` is empty.
 template <typename KeyAt>
 bool add_key(std::unique_ptr<KeyIndex>& index, std::size_t count, const Value& key,
              const KeyAt& key_at) {

@@ -25,7 +25,7 @@ void append_utf8(std::string& out, std::uint32_t code) {
   }
 }
 
-// Reads hexadecimal or octal digits at `text`, at most as many as allowed.
+// Reads hexadecimal or octal digits at the start of `text`, at least `least` of them.
 std::optional<std::uint32_t> escaped_number(std::string_view text, int base, std::size_t least) {
   std::uint32_t code = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), code, base);

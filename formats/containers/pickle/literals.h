@@ -10,10 +10,11 @@
 
 namespace fsdp::formats {
 
-// Each takes a line without its end, and returns nothing if it is not such a literal.
+// Each function takes a line without its end, and returns nothing if the line is not such a
+// literal.
 
-// UNICODE: each byte is a character; a backslash and u with four hexadecimal digits, or U with
-// eight, stands for another one.  Returns UTF-8.
+// UNICODE: each byte is a character, except escapes: \u with four hexadecimal digits, \U with
+// eight.  Returns UTF-8.
 std::optional<std::string> raw_unicode(std::string_view line);
 // STRING: a Python literal in quotes.
 std::optional<std::string> quoted_text(std::string_view line);

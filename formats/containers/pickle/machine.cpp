@@ -29,7 +29,7 @@ namespace {
 
 // Far beyond the 2 to 20 KB of a random generator's state, the largest ints that checkpoints hold.
 constexpr std::uint64_t kMaxIntBytes = std::uint64_t{1} << 16U;
-// Open MARKs beyond the depth limit: a mark belongs to a container that is not closed yet.
+// MARKs that may be open beyond the depth limit, for containers that are not closed yet.
 constexpr std::uint64_t kSpareMarks = 16;
 
 using Node = ValueAccess;
@@ -79,7 +79,7 @@ class PickleMachine {
     stack_.push(std::move(value));
     check_top();
   }
-  // The limits, after the top of the stack has grown.
+  // Checks the limits after the top of the stack has grown.
   void check_top() {
     if (stack_.top().depth() > limits_.max_depth) throw_too_deep();
     check_value_count();
@@ -101,7 +101,7 @@ class PickleMachine {
   [[noreturn]] void fail(ErrorCode code, std::string_view symptom) const {
     reader_.fail(code, symptom);
   }
-  // Runs code that knows nothing of the stream, and adds the opcode to its errors.
+  // Runs `action` and adds the opcode to the errors that it throws.
   template <typename Action>
   decltype(auto) located(const Action& action) const {
     try {
@@ -284,7 +284,7 @@ void PickleMachine::execute() {
         break;
 
       case PickleOp::kGlobal: {
-        // The second line may replace the block that holds the first.
+        // A copy: reading the second line may replace the block that holds the first.
         const std::string module(reader_.line());
         global(module, reader_.line());
         break;
@@ -475,7 +475,7 @@ void PickleMachine::persistent_id() {
   push_new(located([&] { return host_.persistent_id(std::move(id)); }));
 }
 
-// Reads once more, after the first pass met a container that contains itself.
+// Reads the stream again, after the first pass met a container that contains itself.
 Value read_cyclic(const ByteSource& source, std::uint64_t offset, PickleHost& host,
                   const PickleLimits& limits, bool whole, const Error& error) {
   if (!host.restart()) throw error;

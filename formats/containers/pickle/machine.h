@@ -16,7 +16,7 @@ namespace fsdp::formats {
 class PickleHost {
  public:
   virtual ~PickleHost() = default;
-  // The stream names module.name (called once per distinct pair), as written in the stream:
+  // Called once per distinct pair when the stream refers to module.name.  Names are as written:
   // protocol 2 says __builtin__ for Python 3's builtins, protocol 4 has names with dots.  Returns a
   // tag >= 0 of its own choice, kept in the value, or -1.
   // Throws: kGlobal to refuse it.
@@ -27,8 +27,8 @@ class PickleHost {
   // NEWOBJ: cls.__new__(cls, *args).  Default: a kObject with by_new.
   virtual Value new_object(const Value& cls, Value args);
   // BUILD: `object` is the kObject or kOpaque made before.  Returns the value that replaces it on
-  // the stack: `object` itself if `shared`, since the memo then has another reference to it (kBuild
-  // otherwise); any value if not.
+  // the stack.  If `shared`, the memo has another reference to `object`, and the result must be
+  // `object` itself (kBuild otherwise).
   // Default: sets `state`; a second BUILD, or one on anything but a kObject, is kBuild.
   virtual Value build(Value object, Value state, bool shared);
   // Called if a container of the stream contains itself and the stream will be read once more from
@@ -41,7 +41,7 @@ class PickleHost {
 
 struct PickleLimits {
   std::uint64_t max_depth = 1'000;
-  std::uint64_t max_nodes = 50'000'000;  // values alive at once, without folded ones
+  std::uint64_t max_nodes = 50'000'000;  // values alive at once; a host's folded ones do not count
   std::uint64_t max_string_bytes = 1U << 30U;
 };
 
@@ -49,11 +49,11 @@ struct PickleLimits {
 //
 // The machine follows CPython's semantics for the opcodes that PyTorch and Python's pickler write;
 // all others are refused by name and offset.  Strings of Python 2 become kString if they are ASCII,
-// else kBytes.  A container that is referred to no longer changes, so that no value contains
-// itself: a reference to an incomplete container becomes a back-reference if the host restarts
-// (kCycle otherwise).  Frames must nest according to the protocol.  The stream is read in blocks
-// and twice: a first pass finds which memo slots are ever fetched, so that the second keeps only
-// those; memory is that of the result, not of the memo.  Lengths are compared with the bytes left
+// else kBytes.  A container no longer changes once something refers to it, so no value contains
+// itself.  A reference to an incomplete container becomes a back-reference if the host restarts
+// (kCycle otherwise).  Frames must nest according to the protocol.  The stream is read twice, in
+// blocks.  The first pass finds the memo slots that are ever fetched; the second keeps only those,
+// so memory is that of the result, not of the memo.  Lengths are compared with the bytes left
 // before anything is allocated.
 //
 // Throws: kEmpty, kTruncated, kTrailing, kOpcode, kProto, kGlobal, kMemo, kReduce, kBuild, kType,

@@ -61,7 +61,7 @@ class SlotSet {
   std::uint32_t count_ = 0;
 };
 
-// The values of the slots that are fetched; those of the others are not kept.
+// Keeps the values of the slots in `fetched`; drops all others.
 class PickleMemo {
  public:
   // Requires: fetched.make_ranks() was called.
@@ -72,7 +72,7 @@ class PickleMemo {
     ValueAccess::set_in_memo(value);
     values_[fetched_.rank(slot)] = value;
   }
-  // Returns nullptr if nothing was put.
+  // Returns nullptr if no value was put into the slot.
   const Value* get(std::uint64_t slot) {
     Recent& recent = recent_[slot % recent_.size()];
     if (recent.value != nullptr && recent.slot == slot) return recent.value;

@@ -64,8 +64,8 @@ struct StorageNode : ValueNode {
   StorageRef storage;
 };
 
-// Nodes alive in this thread, plus the values their containers hold.  Not exact if values made by
-// one thread are destroyed by another; a reader only uses its change while it runs.
+// The nodes alive in this thread, plus the values their containers hold.  Inexact if one thread
+// makes values and another destroys them.  A reader uses only the difference over its own run.
 extern constinit thread_local std::int64_t live_value_count;
 
 struct ValueAccess {
@@ -80,13 +80,13 @@ struct ValueAccess {
     return {node->kind, reinterpret_cast<std::uintptr_t>(node), tag};
   }
 
-  // Returns the node of a value whose kind was checked.
+  // Returns the node of a value whose kind the caller has checked.
   template <typename Node>
   static Node& as(const Value& value) noexcept {
     return *static_cast<Node*>(value.node());
   }
 
-  // Makes a node of that kind with one reference, which the caller hands to `handle`.
+  // Makes a node of the kind `kind` with one reference, which the caller hands to `handle`.
   template <typename Node>
   static Node* make(ValueKind kind) {
     Node* const node = new Node(kind);
@@ -106,7 +106,7 @@ struct ValueAccess {
   static void hold(ValueNode& holder, const Value& child) noexcept {
     holder.depth = std::max(holder.depth, hold(child));
   }
-  // Returns the place of a container's number in Note [cycles]; nullptr for nodes without one.
+  // Returns the address of a container's number in Note [cycles]; nullptr for nodes without one.
   static std::uint32_t* cycle(ValueNode& node) noexcept {
     switch (node.kind) {
       case ValueKind::kList:

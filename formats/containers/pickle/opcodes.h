@@ -13,7 +13,7 @@ namespace fsdp::formats {
 // The newest protocol that Python writes.
 inline constexpr unsigned kMaxPickleProtocol = 5;
 
-// The accepted ones: those that Python's pickler and torch.save write for data.
+// The accepted opcodes: those that Python's pickler and torch.save write for data.
 enum class PickleOp : std::uint8_t {
   kMark = '(',
   kStop = '.',
@@ -109,7 +109,7 @@ enum class PickleArgument : std::uint8_t {
 struct PickleOpcode {
   std::string_view name;  // empty for bytes that are not opcodes
   PickleArgument argument = PickleArgument::kRefused;
-  // The same for every opcode that Python knows, accepted or not.
+  // The argument, also set for opcodes that Python knows and this reader refuses.
   PickleArgument written = PickleArgument::kRefused;
 };
 
@@ -210,7 +210,7 @@ constexpr std::array<PickleArgument, 256> make_pickle_arguments() {
 
 // The opcodes by byte.
 inline constexpr std::array<PickleOpcode, 256> kPickleOpcodes = internal::make_pickle_opcodes();
-// The same arguments in fewer cache lines, for the loop over a stream.
+// The arguments of kPickleOpcodes in fewer cache lines, for the loop over a stream.
 inline constexpr std::array<PickleArgument, 256> kPickleArguments =
     internal::make_pickle_arguments();
 

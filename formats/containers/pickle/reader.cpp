@@ -14,8 +14,8 @@ namespace fsdp::formats {
 namespace {
 
 constexpr std::size_t kBlockBytes = std::size_t{1} << 20U;
-// Names of modules and classes are far shorter; a stream without newlines must not be read to its
-// end for one.
+// Names of modules and classes are far shorter.  The limit stops the search for the end of a line
+// in a stream without newlines.
 constexpr std::size_t kMaxLineBytes = 4096;
 
 }  // namespace

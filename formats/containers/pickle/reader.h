@@ -62,7 +62,7 @@ class PickleReader {
   // Reads the text up to the next '\n', which is skipped.  Valid until the next call.
   // Throws: kTruncated; kGlobal if a line is longer than any name.
   std::string_view line();
-  // The same for a line of any length, whose text is not kept.  Throws: kTruncated.
+  // Skips a line of any length.  Throws: kTruncated.
   void skip_line();
 
   // Written so that compilers turn it into one load.
@@ -79,7 +79,8 @@ class PickleReader {
     return block_offset_ + static_cast<std::uint64_t>(opcode_at_ - block_.get());
   }
   std::uint64_t source_bytes() const { return source_bytes_; }
-  // The block's bytes from the cursor on, and a step in it.  Requires: count is at most its size.
+  // Return the bytes of the block from the cursor on, and move the cursor within the block.
+  // Requires: count is at most their number.
   std::span<const unsigned char> in_block() const { return {at_, end_}; }
   void advance(std::size_t count) { at_ += count; }
 
@@ -114,7 +115,7 @@ class PickleReader {
   std::uint64_t block_offset_;  // of the first byte of the block, in the source
   const unsigned char* at_;
   const unsigned char* end_;
-  const unsigned char* opcode_at_ = nullptr;  // in the block; nullptr if it is not there any more:
+  const unsigned char* opcode_at_ = nullptr;  // in the block; nullptr: use opcode_
   std::uint64_t opcode_offset_ = 0;
   std::uint8_t opcode_ = 0;
   std::string long_bytes_;  // the result of `bytes` if it is not inside one block

@@ -20,7 +20,7 @@ constexpr std::uint64_t kNoFrame = std::numeric_limits<std::uint64_t>::max();
 constexpr unsigned kMinProtocol = 2;
 constexpr unsigned kFirstFramedProtocol = 4;
 
-// The slots that were put.  Picklers number them from 0, so that most need no bit of their own.
+// The slots that were put.  Picklers number slots from 0, so a count covers most of them.
 class DefinedSlots {
  public:
   // Returns false if the slot is defined already.
@@ -43,8 +43,8 @@ class DefinedSlots {
 
 constexpr std::ptrdiff_t kMaxPlainArgument = 8;
 
-// The bytes of an opcode with its argument, or with the length for a short string; 0 if `step` has
-// to handle it.
+// Returns a table: the bytes of an opcode with its argument, or with the length of a short string;
+// 0 for opcodes that `step` handles.
 constexpr std::array<std::uint8_t, 256> make_plain_bytes() {
   std::array<std::uint8_t, 256> table{};
   for (std::size_t byte = 0; byte < table.size(); ++byte) {
@@ -204,8 +204,7 @@ class Scanner {
     if (length >= kNoFrame - reader_.offset()) {
       reader_.fail(ErrorCode::kFrame, cat("its length ", length, " is beyond any file"));
     }
-    // A frame that is longer than the stream is not an error yet: a truncated stream is reported as
-    // such.
+    // A frame longer than the stream is not an error here: the stream is reported as truncated.
     if (length != 0) frame_end_ = reader_.offset() + length;
   }
 

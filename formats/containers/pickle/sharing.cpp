@@ -50,7 +50,7 @@ bool PickleSharing::note(const Value& value) {
   if (slot == nullptr) return true;
   const bool is_new = *slot == kUnseen;
   const std::uint32_t number = cycle_number(value);
-  // A member refers back to it.
+  // A member refers back to this value.
   if (number != 0) cycles_.emplace(number, slot);
   *slot = is_new && number == 0 ? kOnce : kUnwritten;
   return is_new;

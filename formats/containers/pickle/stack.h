@@ -52,7 +52,7 @@ class PickleStack {
     while (size_ > size) std::destroy_at(values_ + --size_);
   }
 
-  // Marks: the height of the stack when they were set.
+  // Records a mark: the present height of the stack.
   void mark() {
     marks_.push_back(size_);
     fence_ = size_;

@@ -9,7 +9,7 @@
 namespace fsdp::formats {
 namespace {
 
-// Returns the length of the sequence that begins at `text`, 0 if there is none.
+// Returns the length of the well-formed sequence at the start of `text`; 0 if it is malformed.
 std::size_t sequence_length(std::string_view text) noexcept {
   const auto first = static_cast<unsigned char>(text[0]);
   const auto is_within = [&](std::size_t at, unsigned low, unsigned high) {

@@ -15,7 +15,8 @@
 namespace fsdp::formats {
 namespace {
 
-// The longest text that is examined as a name; the same text may be fetched repeatedly.
+// The longest text that is read as a name.  The limit bounds the work for a text that is fetched
+// repeatedly.
 constexpr std::uint64_t kMaxNameBytes = 1024;
 // An opcode and the length of a text.
 constexpr std::uint64_t kMaxHeadBytes = 9;
@@ -26,12 +27,12 @@ constexpr std::size_t kMaxNames = 10'000;
 
 using Kind = Term::Kind;
 
-// A kFlat in 64 bits: the number of its items that are told, and four bits for each.
+// A kFlat packs into 64 bits the number of its listed items and a four-bit code for each.
 constexpr unsigned kFlatBits = 4;
 constexpr std::uint64_t kFlatMask = 15;
 constexpr std::size_t kMaxFlatItems = 15;
 constexpr std::int64_t kFlatNone = 1;  // 0: other data
-constexpr std::int64_t kFlatZero = 3;  // of ints by their sign, 2 to 4
+constexpr std::int64_t kFlatZero = 3;  // ints by sign: 2, 3, 4
 
 std::uint64_t flat_code(const Term& term) {
   if (term.kind == Kind::kNone) return kFlatNone;
@@ -75,7 +76,7 @@ std::uint64_t PickleTrace::number_of(std::string_view module, std::string_view n
 
 std::optional<std::string> PickleTrace::text(Term term) const {
   if (term.kind != Kind::kText) return std::nullopt;
-  // The stream was followed past it, so all of its bytes exist.
+  // The offsets exist: the stream was already followed past them.
   const auto at_most = [&](std::uint64_t offset, std::uint64_t count) {
     return read_bytes(source_, offset, std::min(count, source_.size() - offset));
   };

@@ -18,23 +18,23 @@
 
 namespace fsdp::formats {
 
-// A value on the stack of a traced stream, as far as names matter.
+// A value on the stack of a traced stream, reduced to what matters for names.
 struct Term {
   enum class Kind : std::uint8_t {
     kData,    // without names, or a container whose names were reported
     kText,    // a str literal of the stream
     kName,    // a name
     kObject,  // the result of calling a name
-    kTuple,   // of terms, with a text, name, object or tuple among them
-    kFlat,    // another tuple
+    kTuple,   // of terms that include a text, name, object or tuple
+    kFlat,    // any other tuple
     kInt,     // an int; kHugeInt for one beyond 64 bits
     kNone,
   };
   static constexpr std::int64_t kHugeInt = std::numeric_limits<std::int64_t>::max();
   Kind kind = Kind::kData;
-  std::uint32_t mark = 0;  // kObject: what the host noted of the call
-  // kText: its byte; kName, kObject: number of the name; kTuple: its number; kFlat: what flat_items
-  // reads; kInt: its value
+  std::uint32_t mark = 0;  // kObject: what the host noted for the call
+  // kText: offset of its opcode.  kName, kObject: number of the name.  kTuple: its number.  kFlat:
+  // the code that flat_items reads.  kInt: its value.
   std::uint64_t at = 0;
 };
 
@@ -58,7 +58,7 @@ class PickleTraceHost {
   virtual Term call(PickleTrace& trace, PickleCall how, Term callable, Term args) = 0;
   // The name is used as a value: in a container, a key, a state, or as the whole.
   virtual void value(std::uint64_t name) = 0;
-  // Items are put into `target`, or it gets `state`: a kName or kObject.
+  // Items or a state are added to `target`, a kName or kObject.
   virtual void items(Term target) = 0;
   virtual void state(PickleTrace& trace, Term target, Term state) = 0;
   // The stream takes a name whose text it does not contain, or one from the registry of extensions.
@@ -88,10 +88,10 @@ class PickleTrace {
   std::optional<std::string> text(Term term) const;
   // Returns the items of a kTuple; nothing for others.
   std::span<const Term> items(Term term) const;
-  // Returns the first 15 items of a kFlat: ints as -1, 0 and 1.  If there are more, the last one is
-  // an int from 0 on only if all others are.
+  // Returns the first 15 items of a kFlat: ints as -1, 0 and 1.  If there are more, the last item
+  // is an int >= 0 only if all items after it are, too.
   static std::vector<Term> flat_items(Term term);
-  // Returns the terms as one tuple.
+  // Makes one tuple of the terms.
   Term tuple(std::span<const Term> terms);
   // Reports the names in `term`, which is used as a value.
   void report_value(Term term);

@@ -29,10 +29,10 @@ struct GlobalName {
   bool operator==(const GlobalName&) const = default;
 };
 
-// A tensor of a list that the reader of the value has, such as a checkpoint's index.
+// Refers to a tensor in a list that the reader of the value has, such as a checkpoint's index.
 struct TensorRef {
   std::size_t number = 0;     // in the list
-  std::optional<DType> cast;  // the type it is to have; its own if empty
+  std::optional<DType> cast;  // the type to convert to; empty: none
   auto operator<=>(const TensorRef&) const = default;
 };
 
@@ -44,8 +44,8 @@ struct StorageRef {
   std::uint64_t numel = 0;
   std::string location = "cpu";  // "cpu", "cuda:0"
   std::uint64_t archive = 0;  // the number of the key's archive in a checkpoint of several; else 0
-  // If set, the storage is that whole tensor, dense and row-major, and not a record: `key` and
-  // `archive` say nothing.
+  // If set, the storage is that whole tensor, dense and row-major, instead of a record; `key` and
+  // `archive` are unused.
   std::optional<TensorRef> tensor = {};
 
   // Two storages with one identity hold the same bytes.
@@ -170,7 +170,7 @@ class Value {
   const GlobalName* as_global() const noexcept;
   const ObjectData* as_object() const noexcept;
   const StorageRef* as_storage() const noexcept;
-  // Returns the result of PickleHost::global; -1 if it is not a kGlobal.
+  // Returns the result of PickleHost::global; -1 if this is not a kGlobal.
   std::int32_t global_tag() const noexcept {
     return kind() == ValueKind::kGlobal ? static_cast<std::int32_t>(tag()) : -1;
   }
@@ -181,13 +181,13 @@ class Value {
   // The entries of a dict in insertion order; empty for other kinds.
   std::span<const Entry> entries() const noexcept;
   // Returns the value of a dict under this key, nullptr if there is none.  The first call on a
-  // large dict that is held by something makes an index of its keys.
+  // large sealed dict makes an index of its keys.
   const Value* find(std::string_view key) const noexcept;
 
   // Returns the node: two handles with one identity alias.  nullptr for the kinds held in the
   // handle and for ().
   const void* identity() const noexcept { return node(); }
-  // Levels of nesting: 0 if it has no members.
+  // Returns the levels of nesting: 0 without members.
   std::uint32_t depth() const noexcept { return node() == nullptr ? 0 : node()->depth; }
 
  private:
@@ -195,7 +195,7 @@ class Value {
   Value(ValueKind kind, std::uint64_t word, std::uint32_t tag = 0) noexcept
       : head_(static_cast<std::uint64_t>(kind) | std::uint64_t{tag} << 32U), word_(word) {}
   std::uint32_t tag() const noexcept { return static_cast<std::uint32_t>(head_ >> 32U); }
-  // The empty tuple has none.
+  // Returns nullptr for kinds without a node and for the empty tuple.
   ValueNode* node() const noexcept {
     if (kind() < ValueKind::kString) return nullptr;
     // NOLINTNEXTLINE(performance-no-int-to-ptr): the kind decides what the word holds.
@@ -203,8 +203,8 @@ class Value {
   }
   static void destroy(ValueNode* node) noexcept;
 
-  // The kind in the lowest byte, the tag of a kGlobal or kOpaque in the upper half; kInMemo marks a
-  // kOpaque, which has no node, that the memo of a stream holds as well.
+  // head_ holds the kind in its lowest byte and the tag of a kGlobal or kOpaque in its upper half.
+  // kInMemo marks a kOpaque that the memo of a stream also holds, since a kOpaque has no node.
   static constexpr std::uint64_t kInMemo = 0x100;
   std::uint64_t head_ = 0;
   std::uint64_t word_ = 0;  // the content of the kinds without a node, else the node's address

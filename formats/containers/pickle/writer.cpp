@@ -43,7 +43,7 @@ class PickleWriter {
   }
 
  private:
-  // A part that is still to be written; the next one is last.
+  // A part still to be written.  Tasks are a stack: the last one is next.
   enum class TaskKind : std::uint8_t { kValue, kOpcode, kPut, kItems, kEntries, kContent };
   struct Task {
     TaskKind kind;
@@ -202,7 +202,7 @@ class PickleWriter {
     little_endian(utf8.size(), 4);
     out_ += utf8;
   }
-  // Protocol 2 has no bytes: they are written as text of the code points 0 to 255.
+  // Protocol 2 has no bytes: they are written as text with the code points 0 to 255.
   void bytes(std::string_view bytes) {
     if (bytes.empty()) {
       name("__builtin__", "bytes");
@@ -236,8 +236,7 @@ class PickleWriter {
     op(PickleOp::kGlobal);
     out_.append(protocol_2_module(module)).append("\n").append(name).append("\n");
   }
-  // A name with dots is taken from its outer names one after another: protocol 2 looks up plain
-  // ones only.
+  // A name with dots becomes nested getattr calls, because protocol 2 looks up only plain names.
   void dotted_name(const GlobalName& global) {
     const std::string_view path = global.name;
     const auto part_count = std::count(path.begin(), path.end(), '.');

@@ -16,8 +16,8 @@ struct PickleWriterOptions {
 };
 
 // Returns one value as a complete pickle stream, PROTO to STOP.  Values that share a node are
-// written once and fetched from the memo (so aliases and tied parameters are preserved); equal
-// strings and equal names are shared as well, storages never.  Names of Python 3's builtins are
+// written once and fetched from the memo, which preserves aliases and tied parameters.  Equal
+// strings and equal names are shared as well; storages never are.  Names of Python 3's builtins are
 // written with protocol 2's names (__builtin__), names with dots as getattr calls.  bytes are
 // _codecs.encode calls, sets are set([...]) calls.  Iterative: depth cannot exhaust the stack.
 //

@@ -16,7 +16,7 @@
 namespace fsdp::formats {
 namespace {
 
-// Bytes held of input and of output, whatever the sizes of the streams.
+// The sizes of the input and the output buffer, whatever the sizes of the streams.
 constexpr std::size_t kBufferBytes = std::size_t{128} * 1024;
 
 // A zstd frame may ask its reader to keep this much of its output; more is refused.

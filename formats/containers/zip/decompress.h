@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams of deflate (zip method 8) and zstd (the checkpoint extension stream.zstd), in bounded
-// memory.
+// Decodes streams of deflate (zip method 8) and zstd (the checkpoint extension stream.zstd), in
+// bounded memory.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace fsdp::formats {
 // Receives decompressed bytes in order.
 using ByteSink = std::function<void(std::span<const std::byte>)>;
 
-// Both charge their output to the process's budget (formats/bytes/base/budget.h: OverWork).
+// Both functions charge their output to the process's budget (formats/bytes/base/budget.h: OverWork).
 
 // Inflates the raw deflate stream that fills `source`; exactly `expected_bytes` must come out.
 // Throws: kLimitRatio if more would come out, or `expected_bytes` cannot, kTruncated, kZipMismatch

@@ -16,16 +16,15 @@ using zip::EndRecord;
 using zip::Zip64EndRecord;
 using zip::Zip64Locator;
 
-// The size of an end record with the longest comment: the search range from the end, for explaining
-// why the record is not where it should be.
+// The size of an end record with the longest comment: how far from the end the record is searched,
+// to explain why it is not where it should be.
 constexpr std::uint64_t kEndSearchBytes = EndRecord::kBytes + 0xFFFF;
 
 // The last bytes of an archive, filled by end records.
 constexpr std::uint64_t kTailBytes =
     Zip64EndRecord::kBytes + Zip64Locator::kBytes + EndRecord::kBytes;
 
-// Returns the position of the last signature of an end record that lies in [begin, end) of the
-// source.
+// Returns the position of the last signature of an end record in [begin, end) of the source.
 std::optional<std::uint64_t> find_end_record(const ByteSource& source, std::uint64_t begin,
                                              std::uint64_t end) {
   if (begin >= end) return std::nullopt;
@@ -37,7 +36,7 @@ std::optional<std::uint64_t> find_end_record(const ByteSource& source, std::uint
   return std::nullopt;
 }
 
-// Returns why the last 22 bytes are not an end record.
+// Returns the error that explains why the last 22 bytes are not an end record.
 Error no_end_record(const ByteSource& source) {
   const std::uint64_t size = source.size();
   const auto found = find_end_record(source, 0, size);
@@ -55,7 +54,7 @@ Error no_end_record(const ByteSource& source) {
                    rest, " bytes, expected none");
 }
 
-// Explains why the directory does not end at the beginning of the end records, or these are not at
+// Explains why the directory does not end where the end records begin, or why these are not at
 // their stated place: bytes before or after the archive if there are any, else `otherwise`.
 Error misplaced(const ByteSource& source, std::uint64_t directory_end, const Error& otherwise) {
   const std::uint64_t end_offset = source.size() - EndRecord::kBytes;
@@ -80,7 +79,7 @@ struct Extent {
   std::optional<Zip64EndRecord> zip64;
 };
 
-// Returns whether a classic field is `value` or leaves it to zip64.
+// Returns whether a classic field is `value`, or refers to zip64.
 template <typename T>
 bool agrees(T classic, std::uint64_t value) {
   constexpr T kAllOnes = static_cast<T>(~T{0});
@@ -180,7 +179,7 @@ Extent locate_directory(const ByteSource& source) {
   return read_zip64(source, tail, end);
 }
 
-// We never use names as paths, but other tools may do so with names that we pass on.
+// This library never uses names as paths, but other tools may, with names that it passes on.
 void check_name(std::string_view name) {
   std::string_view why;
   if (name.empty()) why = "is empty";
@@ -211,7 +210,7 @@ void check_readable(const CentralHeader& header, std::string_view name) {
   if (header.disk != 0) throw refuse("is on disk ", header.disk, ", expected 0");
 }
 
-// Replaces each value that is 0xFFFFFFFF in the classic field with the one in the zip64 extra field
+// Replaces each value that is 0xFFFFFFFF in the classic field by that in the zip64 extra field
 // [4.5.3].
 void apply_zip64(std::span<const std::byte> data, ZipEntry& entry) {
   std::size_t wanted = 0;
@@ -253,7 +252,7 @@ bool read_extra(std::span<const std::byte> extra, ZipEntry& entry) {
   return fields->size() > zip64_count;
 }
 
-// Returns whether header, name and payload fit before the directory; the local extra fields are not
+// Throws unless header, name and payload fit before the directory.  The local extra fields are not
 // known yet.
 void check_extent(const ZipEntry& entry, std::uint64_t directory_offset) {
   const std::uint64_t head_bytes = zip::LocalHeader::kBytes + entry.name.size();

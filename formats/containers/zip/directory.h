@@ -19,17 +19,17 @@ struct ZipDirectory {
   std::uint64_t offset =
       0;  // of its first byte; every local header and payload ends at or before it
   std::optional<zip::Zip64EndRecord> zip64;
-  std::vector<ZipEntry> entries;            // data_offset is left 0
-  std::vector<zip::CentralHeader> headers;  // of the same entries
-  std::vector<bool> has_other_extra;        // an entry has extra fields other than zip64's
+  std::vector<ZipEntry> entries;            // data_offset stays 0
+  std::vector<zip::CentralHeader> headers;  // of the entries, in their order
+  std::vector<bool> has_other_extra;        // per entry: it has extra fields other than zip64's
 };
 
-// Reads end records and directory.  Each entry is of a supported kind, has a safe name, and lies
-// before the directory, judging by sizes without its local header.  Throws: like the constructor of
-// ZipReader.
+// Reads end records and directory.  Checks that each entry is of a supported kind, has a safe name,
+// and lies before the directory, as far as sizes without its local header tell.  Throws: like the
+// constructor of ZipReader.
 ZipDirectory read_zip_directory(const ByteSource& source, const ZipLimits& limits);
 
-// Makes an error of the archive, worded as "zip: ...".
+// Makes an error about the archive, worded "zip: ...".
 template <typename... Args>
 Error zip_error(ErrorCode code, const Args&... args) {
   return {code, cat("zip: ", args...)};

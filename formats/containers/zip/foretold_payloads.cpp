@@ -8,10 +8,10 @@
 namespace fsdp::formats {
 namespace {
 
-// PyTorch's alignment is this or a multiple of it.
+// PyTorch's alignment is a multiple of this.
 constexpr std::uint64_t kPayloadAlignment = 64;
-// Data descriptors by miniz, with sizes of 4 or of 8 bytes: at most one of them leaves the payload
-// before it aligned.
+// The sizes of miniz's data descriptors, with fields of 4 or of 8 bytes.  At most one of them is
+// consistent with an aligned payload before the descriptor.
 constexpr std::uint64_t kNarrowDescriptor = 16;
 constexpr std::uint64_t kWideDescriptor = 24;
 // An extra field without its data.
@@ -26,7 +26,8 @@ bool has_marks_of_torch(const ZipEntry& entry, const zip::CentralHeader& central
          central.common.version_needed == 0 && central.common.flags == flags;
 }
 
-// The payload of `entry`, which ends before `next`, where the next header or the directory begins.
+// Returns the offset of the payload of `entry`.  `next`: where the next header or the directory
+// begins.
 std::optional<std::uint64_t> payload_before(std::uint64_t next, const ZipEntry& entry) {
   const std::uint64_t header = entry.header_offset + zip::LocalHeader::kBytes + entry.name.size();
   const auto payload = [&](std::uint64_t descriptor) -> std::optional<std::uint64_t> {

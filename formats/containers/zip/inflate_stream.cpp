@@ -43,7 +43,7 @@ struct InflateStream::State {
     zlib.avail_in = static_cast<uInt>(bytes.size());
   }
 
-  // Produces some output, or all that the available input gives.
+  // Produces some output, or all that the available input yields.
   void step() {
     const int status = ::inflate(&zlib, Z_NO_FLUSH);
     ended = status == Z_STREAM_END;

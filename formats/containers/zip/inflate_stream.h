@@ -17,7 +17,7 @@ constexpr std::uint64_t kMaxDeflateRatio = 1032;
 // Throws: kLimitRatio if `compressed` cannot expand to `bytes`.
 void check_deflate_ratio(const ByteSource& compressed, std::uint64_t bytes);
 
-// Charges its output to the process's budget (formats/bytes/base/budget.h).
+// Charges the output to the process's budget (formats/bytes/base/budget.h).
 class InflateStream {
  public:
   // Lifetime: `compressed` outlives the stream.
@@ -27,13 +27,13 @@ class InflateStream {
   InflateStream& operator=(const InflateStream&) = delete;
 
   // Fills `out` with the next bytes; fewer if the stream ends.
-  // Throws: kTruncated if the bytes end before the stream does, kZipMismatch if they are not a
+  // Throws: kTruncated if the input ends before the stream does, kZipMismatch if it is not a
   // deflate stream, OverWork, kInterrupted, what reading throws.
   std::size_t read(std::span<std::byte> out);
 
   std::uint64_t position() const;  // bytes of output so far
-  // Bytes of `compressed` that were not used; once read() returned less than requested, those after
-  // the stream.
+  // Returns the bytes of `compressed` that were not used.  Once read() has returned less than
+  // requested, these are the bytes after the stream.
   std::uint64_t unused() const;
 
  private:

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::uint64_t kSkipBytes = 64U << 10U;
 
-// Fills `out`.
+// Fills `out`; throws if the stream ends before.
 void read_all(InflateStream& stream, std::span<std::byte> out) {
   if (stream.read(out) == out.size()) return;
   throw Error(ErrorCode::kTruncated,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A deflated record read as if it were stored, without ever holding it whole.
+// A deflated record read as if it were stored, without holding all of it.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace fsdp::formats {
 
-// The expanded content of the raw deflate stream that fills `compressed`.  Made for readers that go
-// from front to back: a step back starts anew at the first byte.  Thread-safe.
+// The expanded content of the raw deflate stream that fills `compressed`.  Meant for reading from
+// front to back: a step back starts again at the first byte.  Thread-safe.
 class InflatedSource : public ByteSource {
  public:
   // `bytes`: the expanded size.  Throws: kLimitRatio if that is impossible.

@@ -13,13 +13,13 @@ namespace {
 
 using zip::LocalHeader;
 
-// Bytes that are read at once beyond a local header's name: the extra fields that torch.save writes
-// with its usual alignment of 64, zip64 included, so that a header costs one small read.
+// Bytes read beyond a local header's name, so that a header costs one small read: the extra fields
+// that torch.save writes with its usual alignment of 64, zip64 included.
 constexpr std::uint64_t kUsualExtraBytes = 4 + 24 + 4 + 63;
 // The longest data descriptor.
 constexpr std::uint64_t kDescriptorBytes = 24;
 
-// Walks the entries in the order of their positions: each must begin where the one before it ended.
+// Walks the entries in the order of their positions: each must begin where the previous one ended.
 class LocalHeaders {
  public:
   LocalHeaders(const ByteSource& source, ZipDirectory& directory)
@@ -65,8 +65,8 @@ class LocalHeaders {
     bool has_descriptor = false;
   };
 
-  // Checks sizes only, before any local header is read: an entry that points at another one is an
-  // overlap, not a mismatch of names.
+  // Checks sizes only, before any local header is read, so that an entry that points at another one
+  // is reported as an overlap, not as a mismatch of names.
   void check_overlap() const {
     for (std::size_t i = 1; i < order_.size(); ++i) {
       const ZipEntry& first = directory_.entries[order_[i - 1]];
@@ -80,7 +80,7 @@ class LocalHeaders {
     }
   }
 
-  // Hint: the header is read, with the descriptor that may stand before it.
+  // Hint: the header is read, with the descriptor that may precede it.
   bool expect(const ZipEntry& entry,
               const std::function<bool(std::uint64_t, std::uint64_t)>& ahead) const {
     const ZipRange range = zip_header_range(entry, directory_.offset);
@@ -126,7 +126,7 @@ class LocalHeaders {
   // Reads the local header of `entry`, together with the descriptor that may begin at `begin`.
   ZipLocalFacts read_one(std::uint64_t begin, ZipEntry& entry, const zip::CentralHeader& central) {
     const std::uint64_t name_offset = entry.header_offset + LocalHeader::kBytes;
-    // A check has shown that the directory begins after name and payload.
+    // read_zip_directory has checked that the directory begins after name and payload.
     const std::uint64_t extra_offset = name_offset + entry.name.size();
     const std::uint64_t most = directory_.offset - entry.compressed_bytes;
     read_piece(begin, std::min(extra_offset + kUsualExtraBytes, most) - begin);
@@ -210,11 +210,12 @@ class LocalHeaders {
     check("flags", local.flags, central.flags);
     check("time", local.time, central.time);
     check("date", local.date, central.date);
-    // A side that needs zip64 only for its own values may require a higher version than the other.
+    // A side that needs zip64 only for its own values may require a higher version than the other
+    // side.
     if (local.version_needed != 45 && central.version_needed != 45) {
       check("version_needed", local.version_needed, central.version_needed);
     }
-    // With a descriptor a writer may leave them 0 here.
+    // With a descriptor a writer may leave the CRC and the sizes 0 here.
     const bool may_be_zero = (local.flags & zip::kFlagDescriptor) != 0;
     const auto check_value = [&](std::string_view field, std::uint64_t found,
                                  std::uint64_t expected) {
@@ -223,7 +224,7 @@ class LocalHeaders {
     check_value("crc", local.crc, entry.crc);
 
     // miniz departs from [4.5.3]: it adds the header's position if that needs zip64, and leaves 0
-    // in the classic sizes and in compressed_bytes, which it does not know yet.
+    // in the classic sizes and in compressed_bytes, which are unknown then.
     const bool has_sizes = zip64.size() == 16 || zip64.size() == 24;
     const bool has_offset = zip64.size() == 8 || zip64.size() == 24;
     if (!zip64.empty() && !has_sizes && !has_offset) {

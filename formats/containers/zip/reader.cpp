@@ -13,9 +13,9 @@
 namespace fsdp::formats {
 namespace {
 
-// torch.save writes through miniz, which leaves 0 in the fields that describe a file in a file
-// system; only PyTorch pads with "FB".  Each mark must show in more than one entry, so that a
-// flipped bit does not hide them all.
+// torch.save writes through miniz, which leaves 0 in the fields that describe a file of a file
+// system; only PyTorch pads with "FB".  Each mark must show in more than one entry, so that one
+// flipped bit cannot hide them all.
 bool is_by_torch(const ZipDirectory& directory, const std::vector<ZipLocalFacts>& facts) {
   const bool padded =
       std::any_of(facts.begin(), facts.end(), [](const ZipLocalFacts& f) { return f.padded; });
@@ -69,7 +69,7 @@ void check_torch_archive(const ZipDirectory& directory, const std::vector<ZipLoc
                       facts[i]);
     most_padding = std::max(most_padding, facts[i].padding_bytes);
   }
-  // The alignment is a power of two above every padding, and so at least this much.
+  // The alignment is a power of two larger than every padding, so at least this.
   const std::uint64_t alignment = std::bit_ceil(std::uint64_t{most_padding} + 1);
   for (const ZipEntry& entry : directory.entries) {
     if (entry.data_offset % alignment == 0) continue;
@@ -83,11 +83,11 @@ bool has_capitals(std::string_view text) {
   return std::any_of(text.begin(), text.end(), [](char c) { return c >= 'A' && c <= 'Z'; });
 }
 
-// Throws: kZipDuplicate: two names are equal but for case.  PyTorch looks for records without
-// regard to case, and so may find the other one.
+// Throws: kZipDuplicate if two names differ only in case: PyTorch ignores case when it looks for a
+// record, and so may find the other one.
 void check_names_apart(const std::vector<ZipEntry>& entries) {
   if (entries.empty()) return;
-  // Most often one folder holds everything, in small letters.
+  // Usually one folder holds everything, and all names are in lower case.
   const std::string& first = entries.front().name;
   const std::string_view folder = std::string_view(first).substr(0, first.find('/') + 1);
   const bool plain = std::all_of(entries.begin(), entries.end(), [&](const ZipEntry& entry) {

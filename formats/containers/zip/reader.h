@@ -29,13 +29,13 @@ struct ZipLimits {
   std::uint64_t max_directory_bytes = std::uint64_t{1} << 30;  // it is read as a whole
 };
 
-// How local headers are read: in an archive far away each is a request of its own.
+// How local headers are read: in a remote archive each takes a request of its own.
 struct ZipHeaderReading {
-  // They are left unread where the directory shows that torch.save wrote the archive, and
-  // data_offset is what follows from it: for who only wants to know what is there.
+  // Leave them unread, and compute data_offset, if the directory shows that torch.save wrote the
+  // archive.  For callers that only list the entries.
   bool later = false;
-  // Hint, given before they are read, in the order of reading: these bytes follow.  Returns whether
-  // more hints are worth giving before something is read.
+  // Hint, called before bytes are read, in the order of reading.  Returns whether more hints are
+  // worth giving before something is read.
   std::function<bool(std::uint64_t offset, std::uint64_t bytes)> ahead = {};
 };
 
@@ -47,11 +47,11 @@ struct ZipHeaderReading {
 // directory follow one another without a gap or an overlap; no name twice; no absolute name, "..",
 // backslash or NUL; alignment padding (extra field "FB") holds only 'Z' and aligns.
 //
-// The output of torch.save is known to the last bit, so an archive of its kind must match in every
-// field: in such an archive each flipped bit is an error here or a wrong CRC of an entry's bytes.
+// Every bit of torch.save's output is known, so an archive with its marks must match in every
+// field: each flipped bit is then an error here or a wrong CRC of an entry's bytes.
 class ZipReader {
  public:
-  // Reads the directory and, if they are not left for later, every local header.
+  // Reads the directory and, unless they are left for later, every local header.
   // Throws: kZipEocd, kZipFraming, kZip64, kZipMismatch, kZipOverlap, kZipDuplicate, kZipName,
   // kZipExtent, kZipPadding, kLimitEntries, kLimitRatio, kLimitSize, kUnsupported, and what the
   // source throws.

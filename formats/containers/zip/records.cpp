@@ -9,8 +9,8 @@
 namespace fsdp::formats::zip {
 namespace {
 
-// Each record names its fields once, in file order, for both directions: `visit` is called with
-// every one.  `Record` is const when fields are written.
+// Lists the fields of each record once, in file order, for reading and writing: `visit` is called
+// with every field.  `Record` is const when fields are written.
 template <typename Record, typename Visit>
 void each_common_field(Record& record, const Visit& visit) {
   visit(record.version_needed);

@@ -106,8 +106,8 @@ struct DataDescriptor {
   std::uint64_t uncompressed_bytes = 0;
 };
 
-// Returns the record in the first kBytes bytes, whatever their signature.  Requires: `bytes` has as
-// many.
+// Returns the record in the first kBytes bytes, whatever their signature.  Requires: `bytes` has at
+// least kBytes bytes.
 template <typename Record>
 Record decode(std::span<const std::byte> bytes);
 
@@ -115,10 +115,10 @@ Record decode(std::span<const std::byte> bytes);
 template <typename Record>
 void encode(const Record& record, std::vector<std::byte>& out);
 
-// A descriptor is recognised only by its size: 12 bytes, or 20 with sizes of 8 bytes, and 4 more if
-// a signature precedes it.  nullopt for another size or another signature.
+// Decodes a descriptor.  Only its size identifies the kind: 12 bytes, or 20 with sizes of 8 bytes,
+// and 4 more with a signature.  nullopt for another size or another signature.
 std::optional<DataDescriptor> decode_descriptor(std::span<const std::byte> bytes);
-// With signature; 16 bytes, or 24 if `wide`.
+// Appends a descriptor with signature: 16 bytes, or 24 if `wide`.
 void encode_descriptor(const DataDescriptor& descriptor, bool wide, std::vector<std::byte>& out);
 
 // One extra field [4.5.1].

@@ -33,8 +33,8 @@ std::uint32_t clamp_u32(std::uint64_t value) {
   return static_cast<std::uint32_t>(std::min<std::uint64_t>(value, zip::kInZip64));
 }
 
-// Bytes of values in the zip64 extra field of a record, 0 if it has none.  The same in local and
-// central header, contrary to APPNOTE [4.5.3].
+// Returns the bytes of values in the zip64 extra field of a record; 0 without this field.  The same
+// in local and central header, contrary to APPNOTE [4.5.3].
 std::uint64_t zip64_bytes(std::uint64_t header_offset, std::uint64_t bytes) {
   return (needs_zip64(bytes) ? 16U : 0U) + (needs_zip64(header_offset) ? 8U : 0U);
 }
@@ -57,7 +57,8 @@ std::uint16_t flags_of(std::uint64_t bytes) {
   return bytes == 0 ? zip::kFlagUtf8 : zip::kFlagUtf8 | zip::kFlagDescriptor;
 }
 
-// `compressed_bytes` is separate from `bytes`: miniz writes the local header before it knows it.
+// `compressed_bytes` is separate from `bytes`: miniz writes the local header before the compressed
+// size is known.
 void encode_zip64(std::uint64_t header_offset, std::uint64_t bytes, std::uint64_t compressed_bytes,
                   std::vector<std::byte>& out) {
   const std::uint64_t values = zip64_bytes(header_offset, bytes);

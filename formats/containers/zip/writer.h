@@ -13,7 +13,7 @@
 
 namespace fsdp::formats {
 
-// All positions follow from names and sizes only, so payloads may be written in any order, by any
+// All positions follow from names and sizes only.  So payloads may be written in any order, by any
 // thread, and before their CRCs are known.  Nothing here does I/O.
 class ZipWriter {
  public:
@@ -35,7 +35,7 @@ class ZipWriter {
   void set_crc(std::size_t record, std::uint32_t crc);
   // Writes everything except the payloads: local headers, data descriptors, directory, end records.
   // Pieces come in ascending order, with adjacent ones joined, and the end records last.  The CRC
-  // of a record with bytes is needed only after the parts before them were handed out.
+  // of a record that has bytes is needed only after the parts before these bytes were handed out.
   void write_structure(const WriteAt& write_at) const;
 
  private:

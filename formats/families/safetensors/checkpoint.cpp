@@ -23,7 +23,7 @@ namespace {
 
 constexpr std::string_view kSuffix = ".safetensors";
 constexpr std::string_view kIndexSuffix = ".safetensors.index.json";
-// Headers that are read and parsed at once, most of which wait for the disk or the store.
+// Headers that are read and parsed at once; most of the time they wait for the disk or the store.
 constexpr std::size_t kHeadersAtOnce = 16;
 
 // "shard-00002-model-00001-of-00001.safetensors" -> 2.
@@ -44,7 +44,7 @@ struct NamedHeader {
 
 class SafetensorsCheckpoint : public TensorFiles {
  public:
-  // The folder must hold `files`; they are checked against `index`, if it is set.
+  // Checks `files`, which the folder must hold, against `index` if it is set.
   SafetensorsCheckpoint(std::shared_ptr<const Folder> folder, std::vector<std::string> files,
                         const std::optional<FileIndex>& index, std::string shown,
                         std::string layout)
@@ -121,7 +121,7 @@ class SafetensorsCheckpoint : public TensorFiles {
         add_chunk(tensor, offset, f, sharded, known);
       }
     }
-    // A chunk without elements counts too: writers put it at the end of the tensor.
+    // Chunks without elements also extend a tensor's shape: writers put them at its end.
     for (TensorEntry& tensor : index_.tensors) {
       checked_mul(checked_numel(tensor.shape, "number of elements"), item_bytes(tensor.dtype),
                   "number of bytes");
@@ -162,7 +162,8 @@ class SafetensorsCheckpoint : public TensorFiles {
     entry.chunks.add(offset, tensor.shape, {file, 0, tensor.begin, tensor.bytes});
   }
 
-  // The files do not say how large a tensor is, so only the numbers reveal a missing last rank.
+  // The files do not record the sizes of whole tensors, so only the numbers show that a rank is
+  // missing.
   void check_shard_numbers(const std::vector<NamedHeader>& headers) {
     std::set<std::int64_t> numbers;
     for (std::size_t f = 0; f < headers.size(); ++f) {

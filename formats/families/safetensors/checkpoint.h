@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checkpoints of safetensors files: one file, a Hugging Face folder with or without an index, or a
-// folder into which each rank of PyTorch's HuggingFaceStorageWriter wrote a file.
+// folder with one file per rank of PyTorch's HuggingFaceStorageWriter.
 #pragma once
 
 #include <filesystem>
@@ -15,12 +15,12 @@ namespace fsdp::formats::safetensors {
 // Returns whether the file begins like a safetensors file: a plausible length, then '{'.
 bool looks_like_safetensors(const ByteSource& source);
 
-// Throws: what read_header throws, beginning with the path.
+// Opens one file.  Throws: what read_header throws, beginning with the path.
 std::unique_ptr<Checkpoint> open_file(const std::filesystem::path& path);
 
-// Opens a folder that holds *.safetensors.  An index file (*.safetensors.index.json) says which
-// files and tensors belong to it; offsets in the headers join the files; otherwise every file is
-// read.  `index` names the index file if there are several.  Throws: kIndex (index and files
+// Opens a folder that holds *.safetensors.  An index file (*.safetensors.index.json) lists the
+// files and tensors.  Otherwise every file is read, and offsets in the headers, if any, join the
+// files.  `index` names the index file if there are several.  Throws: kIndex (index and files
 // disagree, several indexes, a rank's file is missing, two files hold a tensor), kNotFound if there
 // is no safetensors file, kDtype, kRank; what read_header throws.
 std::unique_ptr<Checkpoint> open_folder(const std::filesystem::path& folder,

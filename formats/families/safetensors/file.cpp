@@ -13,11 +13,11 @@
 namespace fsdp::formats::safetensors {
 namespace {
 
-// The header we write, and with it the data, ends at a multiple of this: the largest element.
+// The header we write, and so the data, is aligned to the largest element.
 constexpr std::size_t kAlignment = 8;
 
-// Sorts by place in the data, and checks that the tensors cover them: each byte belongs to one
-// tensor.  Returns the end of the last one.
+// Sorts the tensors by their place in the data and checks that each byte belongs to exactly one.
+// Returns the end of the last one.
 std::uint64_t check_tiling(std::vector<HeaderEntry>& entries) {
   const auto before = [](const HeaderEntry& a, const HeaderEntry& b) {
     return std::pair(a.data_begin, a.data_end) < std::pair(b.data_begin, b.data_end);
@@ -114,7 +114,7 @@ Header read_header(const ByteSource& source, std::uint64_t offset, Trailing trai
 
 namespace {
 
-// Returns the shape as the file spells it, checked against `bytes`.
+// Returns the shape as in the file, checked against `bytes`.
 std::vector<std::int64_t> spelled_shape(const Tensor& tensor) {
   const auto refuse = [&](ErrorCode code, const std::string& symptom) {
     return Error(code, cat("tensor ", quote(tensor.name), ": ", symptom));
@@ -202,7 +202,7 @@ std::string make_header(std::vector<Tensor>& tensors,
     check_tensor_name(tensor.name);
     const std::vector<std::int64_t> shape = spelled_shape(tensor);
     tensor.begin = end;
-    // The reader holds offsets in 63 bits, and no file is larger.
+    // The reader holds offsets in 63 bits; no file is larger.
     if (__builtin_add_overflow(end, tensor.bytes, &end) ||
         end > static_cast<std::uint64_t>(INT64_MAX)) {
       throw Error(ErrorCode::kStSize,

@@ -17,14 +17,15 @@ namespace fsdp::formats::safetensors {
 struct Tensor {
   std::string name;
   DType dtype;
-  // In elements of `dtype`: for kFloat4E2M1FNx2 the last dimension is half of that in the file.
+  // In elements of `dtype`: the last dimension of a kFloat4E2M1FNx2 is half of that in the file.
   std::vector<std::int64_t> shape;
   std::uint64_t begin;  // of its bytes, from the start of the file
   std::uint64_t bytes;
 };
 
 struct Header {
-  // In the file order of their bytes; if two begin at the same place, the empty one is first.
+  // Ordered by their bytes in the file; of two that begin at the same place, the empty one is
+  // first.
   std::vector<Tensor> tensors;
   std::vector<std::pair<std::string, std::string>> metadata;  // __metadata__, empty if absent
   std::uint64_t data_offset = 0;                              // the beginning of the tensors' bytes
@@ -33,9 +34,9 @@ struct Header {
 
 enum class Trailing { kRefuse, kAllow };
 
-// Reads and checks a header.  Stricter than the reference implementation where its README is
-// (duplicate names, a header that does not begin with '{') and about names that cannot be printed,
-// never looser.  Unknown fields of a tensor are ignored, as there.
+// Reads and checks a header.  Stricter than the reference implementation where the README is
+// (duplicate names, a header that does not begin with '{') and about unprintable names; never
+// looser.  Ignores unknown fields of a tensor, as the reference does.
 // `offset`: the beginning of the safetensors data in `source` (DCP puts them after other items);
 // positions in the result and in messages count from the start of `source`.
 // kAllow: bytes may follow the last tensor.
@@ -53,11 +54,11 @@ Header read_header(const ByteSource& source, std::uint64_t offset = 0,
 std::string make_header(std::vector<Tensor>& tensors,
                         const std::vector<std::pair<std::string, std::string>>& metadata);
 
-// The order in which the reference implementation stores tensors: large elements first, which keeps
-// each one aligned without padding, then by name.
+// Orders tensors as the reference implementation stores them: large elements first, which keeps all
+// aligned without padding, then by name.
 bool stored_before(const Tensor& a, const Tensor& b);
 
-// Throws: kName if a tensor cannot have this name in a file: empty, with control characters, longer
+// Throws: kName if a tensor in a file cannot have this name: empty, with control characters, longer
 // than 64 KiB, not UTF-8, or the reserved "__metadata__".
 void check_tensor_name(std::string_view name);
 

@@ -15,7 +15,7 @@ namespace {
 
 // The kernel's own limit on a path.
 constexpr std::size_t kMaxPathBytes = 4096;
-// The index of the largest models has a line for each of some 100,000 tensors.
+// The largest models have some 100,000 tensors, each with a line in the index.
 constexpr std::uint64_t kMaxIndexBytes = 256U << 20U;
 
 constexpr std::string_view kShardingKey = "DCP_SHARDING_INFO";
@@ -27,8 +27,8 @@ Error index_error(const std::string& symptom) {
   return Error(ErrorCode::kIndex, "weight_map: " + symptom);
 }
 
-// Throws kIndex if the name does not lead to a file with that suffix inside the folder.  Links are
-// refused when the file is opened (Directory::open_member).
+// Throws kIndex unless `file` names a file with this suffix inside the folder.  Links are refused
+// when the file is opened (Directory::open_member).
 void check_file_name(const std::string& tensor, const std::string& file, std::string_view suffix) {
   const auto refuse = [&](std::string_view why) {
     return index_error(cat("tensor ", quote(tensor), ": file ", quote(file), " ", why));
@@ -65,7 +65,7 @@ std::optional<std::uint64_t> parse_total_size(const Json& root) {
   if (const std::int64_t* bytes = size->as_int(); bytes != nullptr && *bytes >= 0) {
     return static_cast<std::uint64_t>(*bytes);
   }
-  // Writers that compute with division leave 40.0.
+  // Writers that divide to get the size write a float, such as 40.0.
   if (const double* bytes = std::get_if<double>(&size->storage());
       bytes != nullptr && *bytes >= 0 && *bytes <= 0x1p53 &&
       *bytes == static_cast<double>(static_cast<std::uint64_t>(*bytes))) {
@@ -112,7 +112,7 @@ std::vector<std::int64_t> parse_offsets(const Tensor& tensor, const Json& info) 
 }  // namespace
 
 FileIndex parse_index(std::string_view text, std::string_view suffix) {
-  // A tensor with two files is a contradiction in the index, whether or not JSON allows it.
+  // A tensor with two files is an error in the index, even though JSON allows duplicate names.
   const Json root = parse_json(text, {.duplicate_code = ErrorCode::kIndex});
   if (root.as_object() == nullptr) {
     throw Error(ErrorCode::kIndex, cat("the index is ", json_kind(root), ", expected an object"));
@@ -229,7 +229,7 @@ std::optional<std::vector<SavedOffsets>> saved_offsets(const Header& header) {
       throw sharding_error(cat("tensor ", quote(name), " is not in the file"));
     result[found->second] = {name, parse_offsets(header.tensors[found->second], info)};
   }
-  // A tensor's name is never empty, so an entry without one was not filled.
+  // A tensor's name is never empty, so an entry with an empty name was not filled.
   for (std::size_t i = 0; i < result.size(); ++i) {
     if (result[i].tensor.empty())
       throw sharding_error(cat("says nothing of tensor ", quote(header.tensors[i].name)));

@@ -25,14 +25,14 @@ struct IndexEntry {
 
 struct FileIndex {
   std::vector<IndexEntry> weight_map;  // in the order of the file
-  // Bytes of all tensors as the writer counted them, tied weights counted once or twice; optional.
+  // Bytes of all tensors, if the writer recorded them; writers count tied weights once or twice.
   std::optional<std::uint64_t> total_size;
 };
 
 // Reads an index file:
 //   {"metadata": {"total_size": 40}, "weight_map": {"a": "model-00001-of-00002.safetensors"}}
 // Other members are ignored.  A file name is a relative path of plain components that ends in
-// `suffix`: indexes of torch.save files (torch/index.h) differ only in it.
+// `suffix`; indexes of torch.save files (torch/index.h) differ only in the suffix.
 // Throws: kIndex (also for a tensor that is named twice), kJson, kJsonDepth, kName.
 FileIndex parse_index(std::string_view text, std::string_view suffix = ".safetensors");
 
@@ -61,14 +61,14 @@ void check_index(const FileIndex& index, std::span<const FileHeader> files);
 
 // ---- DCP_SHARDING_INFO
 
-// The beginning, within its tensor, of the part that a rank's file holds under the tensor's name.
+// Where the tensor of a rank's file begins within the whole tensor.
 struct SavedOffsets {
   std::string tensor;
   std::vector<std::int64_t> offsets;  // one per dimension
 };
 
 // Returns the offsets in a header's metadata, one for each of `header.tensors` and in that order;
-// nothing if the header has none, which means that each tensor is whole.
+// nothing if the header has none: each tensor is then whole.
 // Throws: kStMetadata if they are not one list of integers >= 0 for each tensor, of the tensor's
 // rank and with offset + size below 2^63; kJsonDepth.
 std::optional<std::vector<SavedOffsets>> saved_offsets(const Header& header);

@@ -10,9 +10,10 @@
 
 namespace fsdp::formats::safetensors {
 
-// `content` is the result of content_of.  Lifetime: the source outlives the output.
-// Throws: kUnsupported naming a key that is not a tensor unless `drop_values`, and if no tensor is
-// left; what Writer throws.
+// Plans an output for `content`, the result of content_of.  Lifetime: the source outlives the
+// output.
+// Throws: kUnsupported naming a key that is not a tensor (unless `drop_values`), and if no tensor
+// is left; what Writer throws.
 std::unique_ptr<Output> plan_output(const Checkpoint& source, const Value& content,
                                     const std::filesystem::path& destination,
                                     const OutputOptions& options, const WriterOptions& how,

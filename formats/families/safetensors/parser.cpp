@@ -11,7 +11,7 @@
 namespace fsdp::formats::safetensors {
 namespace {
 
-// Turns the header's JSON into entries as it is read: a tree would take many times its size.
+// Turns the header's JSON into entries while it is read: a tree would take many times its size.
 class HeaderParser : public JsonHandler {
  public:
   void begin_object() override { open("an object", State::kTensor, State::kMetadata); }
@@ -66,8 +66,8 @@ class HeaderParser : public JsonHandler {
   enum class State { kStart, kTop, kTensor, kShape, kOffsets, kMetadata };
   enum class Field { kDtype, kShape, kOffsets, kUnknown };
 
-  // An object or array begins.  The states are those that an object leads to as a member of the
-  // header.
+  // Handles the start of an object or array.  `tensor`, `in_metadata`: the states to which an
+  // object leads as a member of the header; empty: not allowed.
   void open(std::string_view kind, std::optional<State> tensor, std::optional<State> in_metadata) {
     if (ignored_depth_ > 0) {
       ++ignored_depth_;

@@ -13,13 +13,13 @@
 
 namespace fsdp::formats::safetensors {
 
-// A tensor of the header, in its order.  Offsets count from the start of the data; `tensor.begin`
+// A tensor, in the order of the header.  Offsets count from the start of the data; `tensor.begin`
 // is not set.
 struct HeaderEntry {
   Tensor tensor;
   std::uint64_t name_offset;  // of the name's opening quote, for messages
   std::uint64_t data_begin;
-  std::uint64_t data_end;  // not before data_begin; the distance follows from dtype and shape
+  std::uint64_t data_end;  // not before data_begin; the size follows from dtype and shape
 };
 
 struct HeaderJson {
@@ -27,7 +27,7 @@ struct HeaderJson {
   std::vector<std::pair<std::string, std::string>> metadata;
 };
 
-// `base_offset` is the offset of the text in the file.
+// Parses the text of a header.  `base_offset` is the offset of the text in the file.
 // Throws: kStJson, kStDuplicate, kStField, kStDtype, kStShape, kStOffsets, kStSize, kStMetadata,
 // kName, kJsonDepth.
 HeaderJson parse_header_json(std::string_view text, std::uint64_t base_offset);

@@ -15,20 +15,21 @@ namespace fsdp::formats::safetensors {
 
 // The README's limit on the header ("prevents parsing extremely large JSON").
 inline constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;
-// The README sets none; PyTorch itself stops at 64 dimensions.
+// The README sets no limit; PyTorch itself stops at 64 dimensions.
 inline constexpr std::size_t kMaxRank = 64;
-// No model comes near; a message or a table with such a name is useless.
+// No model comes near; messages and tables with a longer name are useless.
 inline constexpr std::size_t kMaxNameBytes = std::size_t{64} * 1024;
-// The length that stands in front of the header.
+// The size of the length in front of the header.
 inline constexpr std::uint64_t kLengthBytes = 8;
 
 inline constexpr std::string_view kMetadataKey = "__metadata__";
 
-// Bits of one element as the file counts them: 4 for F4, whose shape counts single values.
+// Returns the bits of one element as the file counts them: 4 for F4, whose shape counts single
+// values.
 std::uint64_t item_bits(DType dtype) noexcept;
 
-// Returns the bits of a tensor whose shape is as the file spells it; nothing if they exceed 64
-// bits.  A zero dimension does not hide an overflow in front of it: the reference refuses that.
+// Returns the bits of a tensor with the shape as in the file; nothing if they exceed 64 bits.  A
+// zero dimension does not hide an overflow in the dimensions before it: the reference refuses that.
 // Requires: no dimension is negative.
 std::optional<std::uint64_t> total_bits(DType dtype, std::span<const std::int64_t> shape) noexcept;
 

@@ -16,7 +16,7 @@
 namespace fsdp::formats::safetensors {
 namespace {
 
-// The key that readers look for in the metadata; a tied tensor with this name is not listed there.
+// The metadata key that readers look for; a tied tensor with this name is not listed there.
 constexpr std::string_view kFormatKey = "format";
 
 std::string shard_name(std::size_t number, std::size_t count) {
@@ -31,8 +31,8 @@ struct Entry {
   TensorRef reference;
 };
 
-// Returns the tensors of `content` in its order; tied ones once, but for the one named `apart`,
-// with the other names in `tied`.
+// Returns the tensors of `content` in order, tied ones once.  The other names of tied tensors go to
+// `tied`; a tensor named `apart` is always returned.
 std::vector<Entry> entries_of(const Value& content, const std::string& apart,
                               std::vector<std::pair<std::string, std::string>>& tied) {
   std::vector<Entry> entries;

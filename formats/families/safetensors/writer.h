@@ -17,10 +17,10 @@
 namespace fsdp::formats::safetensors {
 
 struct WriterOptions {
-  // The most bytes of tensors per file; a larger tensor has a file of its own.  Nothing: one file
-  // for all.
+  // The most bytes of tensors per file; a larger tensor has a file of its own.  Empty: one file for
+  // all.
   std::optional<std::uint64_t> max_shard_bytes;
-  std::string apart = {};  // a tensor of this name is written, even if it is tied to another one
+  std::string apart = {};  // a tensor of this name is written even if tied
 };
 
 class Writer {
@@ -29,20 +29,20 @@ class Writer {
     std::string name;  // within the output folder; unused for a single file
     std::string header;
     std::vector<TensorRef> tensors;     // in file order, references of the content
-    std::vector<std::uint64_t> begins;  // of each one's bytes
+    std::vector<std::uint64_t> begins;  // where the bytes of each tensor begin
     std::uint64_t bytes = 0;
   };
 
-  // `content` is the result of content_of; leaves that are not tensors are left out.  Tied tensors
-  // are written once: the names left out are listed in __metadata__ with the name that was kept, as
-  // by safetensors' own save_model.  Lifetime: the checkpoint outlives the writer.
+  // Plans the files for `content`, the result of content_of, without leaves that are not tensors.
+  // Tied tensors are written once; __metadata__ lists the other names with the name that was kept,
+  // as safetensors' own save_model does.  Lifetime: the checkpoint outlives the writer.
   // Throws: kUnsupported naming a tensor whose dtype safetensors lacks, kName, kStHeader.
   Writer(const Checkpoint& checkpoint, const Value& content, const WriterOptions& options);
 
   const std::vector<File>& files() const { return files_; }
-  // The text of model.safetensors.index.json; empty for a single file without a limit on its size.
+  // Returns the text of model.safetensors.index.json; empty for a single file without a size limit.
   const std::string& index() const { return index_; }
-  // Names left out, with the name that holds their bytes.
+  // Returns the names left out, with the name that holds their bytes.
   const std::vector<std::pair<std::string, std::string>>& tied() const { return tied_; }
 
   // Returns one piece per tensor.  `outputs` are the files, in the order of `files`.

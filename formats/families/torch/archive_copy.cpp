@@ -12,9 +12,9 @@
 namespace fsdp::formats {
 namespace {
 
-// What stands between the storages of an archive, by its place.  The part after a storage begins
-// with that storage's CRC-32, which is the only thing that is not known before; the last part has
-// those of all storages.
+// The parts of an archive between its storages, by their place.  The part after a storage begins
+// with that storage's CRC-32, the only thing in it that is unknown before the copy; the last part
+// has the CRC-32 of all storages.
 class Gaps {
  public:
   Gaps(TorchSaveLayout& layout, OutputFile& file, std::uint64_t base)

@@ -65,7 +65,7 @@ class TorchSaveCheckpoint : public Checkpoint {
   VerifyReport verify(const VerifyOptions& options) const override {
     const bool without = torch_.legacy || torch_.without_crcs;
     HeadersWithData headers(torch_, file_);
-    // Of a team each member reads some of the data alone.
+    // The members of a team each read only some of the data.
     if (options.fast || without || options.team != nullptr) headers.check();
     VerifyReport report;
     report.findings = findings_;
@@ -110,7 +110,7 @@ class TorchSaveCheckpoint : public Checkpoint {
   }
 
  private:
-  // Hint: of an archive in a store its end, by one request.
+  // Hint: the end of an archive in a store is read by one request.
   void expect_directory() const {
     if (!file_->read_by_requests() || sniff_torch_stream(*file_) != TorchStream::kZip) return;
     const std::uint64_t bytes = std::min(kTorchDirectoryBytes, file_->size());
@@ -144,7 +144,7 @@ class TorchSaveCheckpoint : public Checkpoint {
     }
   }
 
-  // Returns the first tensor in each record, for messages.
+  // Returns the key of the first tensor in each record, for messages.
   std::unordered_map<std::uint64_t, std::string> keys_by_record() const {
     std::unordered_map<std::uint64_t, std::string> keys;
     for (const TensorEntry& tensor : index_.tensors)

@@ -9,7 +9,7 @@
 
 namespace fsdp::formats {
 
-// Throws: what read_torch_file throws, beginning with the path.
+// Opens a torch.save file.  Throws: what read_torch_file throws, beginning with the path.
 std::unique_ptr<Checkpoint> open_torch_save(const std::filesystem::path& path);
 
 }  // namespace fsdp::formats

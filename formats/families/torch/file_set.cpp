@@ -16,8 +16,9 @@
 namespace fsdp::formats {
 namespace {
 
-// Files whose ends are fetched at once, while most wait for the disk or the store, and how much of
-// each: the pickle stands in front, the directory at the end.  A request is worth more than a read.
+// Files whose ends are fetched at once, since most wait for the disk or the store; and how much of
+// each end: the pickle stands in front, the directory at the end.  From a store more is fetched,
+// since a request costs more than a read.
 constexpr std::size_t kOpenedAtOnce = 16;
 constexpr std::uint64_t kRanksTailBytes = 64U << 10U;
 constexpr std::uint64_t kStoredEndBytes = 256U << 10U;
@@ -171,7 +172,7 @@ VerifyReport TorchFileSet::verify(const VerifyOptions& options) const {
     run_each(torch_.size(), kOpenedAtOnce, [&](std::size_t i) {
       headers[i].emplace(torch_[i], pool_.get(static_cast<std::uint32_t>(i)));
       const bool read = !options.fast && !torch_[i].legacy && !torch_[i].without_crcs;
-      // Of a team each member reads some of the data alone.
+      // The members of a team each read only some of the data.
       if (!read || options.team != nullptr) headers[i]->check();
     });
   }

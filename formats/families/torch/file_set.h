@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Several torch.save files read as one checkpoint: tensors whose parts lie in different files.
+// Several torch.save files read as one checkpoint: the parts of a tensor may lie in different
+// files.
 #pragma once
 
 #include <memory>
@@ -17,7 +18,8 @@
 
 namespace fsdp::formats {
 
-// The base of readers of such checkpoints: they add files, examine them, and place the tensors.
+// The base class of readers of such checkpoints: they add files, examine them, and place the
+// tensors.
 class TorchFileSet : public Checkpoint {
  public:
   ChunkData chunk(const TensorEntry& tensor, std::size_t chunk) const override;
@@ -39,10 +41,10 @@ class TorchFileSet : public Checkpoint {
   explicit TorchFileSet(std::shared_ptr<const Folder> folder)
       : folder_(std::move(folder)), pool_(*folder_) {}
 
-  // Hint: add_file follows for these files.  Their ends are fetched, many at once: on a slow disk,
-  // and in a store, each takes a while.
+  // Hint: add_file follows for these files.  Fetches their ends, many at once, because each takes a
+  // while on a slow disk and in a store.
   void expect_files(std::span<const std::string> names) const;
-  // Reads a file of the folder; storages in it carry its number and one as archive.
+  // Reads a file of the folder; its storages get the file's number plus 1 as archive.
   // Throws: what opening and read_torch_file throw, beginning with the path.
   std::uint32_t add_file(const std::string& name, std::optional<std::int64_t> rank);
   const TorchFile& torch(std::uint32_t file) const { return torch_[file]; }
@@ -52,19 +54,19 @@ class TorchFileSet : public Checkpoint {
   std::string path_of(std::uint32_t file) const;
   const Folder& folder() const { return *folder_; }
 
-  // `view` is the result of dense_tensor for a value of `file`.
+  // Makes a part.  `view` is the result of dense_tensor for a value of `file`.
   static Part part_of(Box box, std::uint32_t file, const TensorValue& view);
-  // Adds elements begin to end of the flattened tensor of `shape`, which lie in `view` from its
-  // element `from` on.  Requires: view has one dimension and holds them.
+  // Adds the elements from `begin` to `end` of a flattened tensor of `shape`.  They lie in `view`
+  // from its element `from` on.  Requires: view has one dimension and holds them.
   static void add_flat_parts(std::vector<Part>& parts, std::span<const std::int64_t> shape,
                              std::int64_t begin, std::int64_t end, std::uint32_t file,
                              const TensorValue& view, std::int64_t from);
 
-  // Throws: kKey if there is an entry with that key.
+  // Adds a tensor.  Throws: kKey if there is an entry with that key.
   void add_tensor(KeyPath path, DType dtype, std::vector<std::int64_t> shape,
                   std::vector<Part> parts);
-  // Compares two parts of the same box, by the checksums of their storages where these are of
-  // nothing else, else by their bytes.  Throws: what reading throws.
+  // Compares two parts of the same box: by the checksums of their storages where these hold nothing
+  // else, otherwise by their bytes.  Throws: what reading throws.
   bool are_equal(const Part& a, const Part& b) const;
   void add_value(KeyPath path, Value value, std::uint32_t file);
 

@@ -82,14 +82,14 @@ class TorchIndexCheckpoint : public TorchFileSet {
     }
     const std::uint64_t bytes = volume(whole_box(tensor->shape).view()) * item_bytes(tensor->dtype);
     all_bytes_ += bytes;
-    // Tied weights are stored once, and counted once or once per name.
+    // Tied weights are stored once, and total_size counts them once or once per name.
     const auto place = std::tuple(file, tensor->storage->key, tensor->storage_offset);
     if (places_.insert(place).second) distinct_bytes_ += bytes;
     add_tensor({key}, tensor->dtype, tensor->shape,
                {part_of(whole_box(tensor->shape), file, *tensor)});
   }
 
-  // Finds keys of the map that no file has, by the file that should have them.
+  // Finds keys of the map that no file has, grouped by the file that should have them.
   void note_missing_keys() {
     std::map<std::string, std::vector<std::string>> lacking;
     for (const auto& [key, file] : owner_) {

@@ -13,7 +13,7 @@
 
 namespace fsdp::formats {
 
-// Returns whether the name is that of such an index: *.bin.index.json.
+// Returns whether the name is that of an index of torch.save files: *.bin.index.json.
 bool is_torch_index_name(const std::string& name);
 
 bool holds_torch_index(const std::filesystem::path& folder);
@@ -23,8 +23,8 @@ bool holds_torch_index(const std::filesystem::path& folder);
 std::string torch_index_of(const std::filesystem::path& folder);
 
 // Opens the files of the index as one checkpoint: each key of each file, in the order of the files'
-// names.  Findings name contradictions to the index: a missing file, a key in two files, in the
-// wrong file, in no file, or not in the index, and another total_size.
+// names.  Findings name contradictions to the index: a missing file, a different total_size, and a
+// key in two files, in the wrong file, in no file, or not in the index.
 // Throws: what parse_index and read_torch_file throw.
 std::unique_ptr<Checkpoint> open_torch_index(const std::filesystem::path& folder,
                                              const std::string& index);

@@ -12,7 +12,7 @@ namespace fsdp::formats {
 namespace {
 
 constexpr std::int64_t kProtocolVersion = 1001;
-// Magic number, protocol version, system info, object, storage keys.
+// The pickles: magic number, protocol version, system info, object, storage keys.
 constexpr int kPickles = 5;
 
 }  // namespace

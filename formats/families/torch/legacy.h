@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// torch.save before zip archives: five pickles back to back, then the storages.
+// The torch.save format before zip archives: five pickles back to back, then the storages.
 // Source: _legacy_save in torch/serialization.py.
 #pragma once
 

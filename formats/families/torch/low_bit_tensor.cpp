@@ -45,7 +45,7 @@ std::int64_t numel_of(const std::vector<std::int64_t>& shape) {
   return static_cast<std::int64_t>(volume(whole_box(shape).view()));
 }
 
-// A dense row-major tensor among the attributes.
+// Returns a dense row-major tensor from the attributes.
 TensorValue part_of(const std::string& cls, const Value& state, std::string_view name,
                     DType dtype) {
   const Value* value = member(state, name);
@@ -105,7 +105,7 @@ class LowBitSource : public ByteSource {
   }
 
  private:
-  // Compares the checksums of the elements' sources, and reads the table.
+  // Compares the checksums of the elements' sources, and reads the table of code values.
   void check() const {
     check(codes_);
     check(scale_);
@@ -133,7 +133,7 @@ class LowBitSource : public ByteSource {
                     hex32(*data.crc), ", computed ", hex32(crc)));
   }
 
-  // Reads elements of `data` from the `first`-th on.
+  // Reads elements of `data` from number `first` on.
   static void read_elements(const ChunkData& data, std::uint64_t first, std::span<std::byte> out) {
     const std::uint64_t at = (data.first + first) * item_bytes(data.dtype);
     data.source->read_at(data.storage_offset + at, out);
@@ -147,7 +147,7 @@ class LowBitSource : public ByteSource {
     std::array<float, kRun> values{};
     const auto floats = std::span(values).first(static_cast<std::size_t>(count));
     read_codes(first, floats);
-    // Scales of the blocks that these elements lie in; a block may be one element.
+    // The scales of the blocks that hold these elements; a block may be one element.
     std::array<float, kRun> scales{};
     const std::uint64_t begin = first / block_;
     const auto used =

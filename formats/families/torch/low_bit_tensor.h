@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Optimizer states that torchao keeps in 8 or 4 bits per element, with a scale for each block: read
-// as the floating tensors that they represent, as in torch.distributed.checkpoint.
+// Reads optimizer states that torchao keeps in 8 or 4 bits per element, with a scale for each
+// block, as the floating tensors that they represent, like torch.distributed.checkpoint.
 // Source: torchao/optim/subclass_8bit.py, subclass_4bit.py, subclass_fp8.py and quant_utils.py of
 // torchao 0.18; docs/formats/dcp.md.
 #pragma once
@@ -15,8 +15,8 @@
 
 namespace fsdp::formats {
 
-// One element is table[code] * scale, or code * scale if the codes are floats themselves; in
-// float32, then rounded to `dtype`.
+// An element is table[code] * scale, or code * scale if the codes are floats themselves; computed
+// in float32, then rounded to `dtype`.
 struct LowBitTensor {
   std::string cls;  // its class, with the module
   DType dtype = DType::kFloat32;
@@ -28,11 +28,11 @@ struct LowBitTensor {
 };
 
 // Returns nothing if `value` is not of such a class.  Lifetime: that of `value`.
-// Throws: kMetaType, kShape, kDtype if its parts do not fit each other.
+// Throws: kMetaType, kShape, kDtype if the parts of the tensor do not match.
 std::optional<LowBitTensor> low_bit_tensor(const Value& value);
 
-// Returns its elements, of `tensor.dtype` and row-major, computed while they are read.  The records
-// behind them are compared with their CRC-32 before the first element is returned.
+// Returns the elements, of `tensor.dtype` and row-major, computed while they are read.  The records
+// that hold the parts are compared with their CRC-32 before the first element is returned.
 ChunkData low_bit_data(const TorchFile& file, const LowBitTensor& tensor, const StreamPlace& place,
                        Spill& spill);
 // Returns the class of the tensor if low_bit_data made the chunk; empty for all other chunks.

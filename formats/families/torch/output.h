@@ -9,8 +9,9 @@
 
 namespace fsdp::formats {
 
-// `content` is the result of content_of; content of a torch.save file keeps its views and
-// parameters. Lifetime: the source outlives the output.  Throws: what TorchSaveWriter throws.
+// Plans an output for `content`, the result of content_of.  Content of a torch.save file keeps its
+// views and parameters. Lifetime: the source outlives the output.  Throws: what TorchSaveWriter
+// throws.
 std::unique_ptr<Output> plan_torch_output(const Checkpoint& source, const Value& content,
                                           const std::filesystem::path& destination,
                                           const OutputOptions& options);

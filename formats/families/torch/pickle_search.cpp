@@ -21,11 +21,12 @@ namespace {
 
 using Source = std::shared_ptr<const ByteSource>;
 
-// A legacy torch.save file: magic number, protocol, system info, object, storage keys.
+// The pickles of a legacy torch.save file: magic number, protocol, system info, object, storage
+// keys.
 constexpr int kLegacyPickles = 5;
-// Bytes within which a record proves not to be a pickle; most differ at the first.
+// Bytes within which a record proves not to be a pickle; most records do so at their first byte.
 constexpr std::uint64_t kProbeBytes = 512;
-// A compressed record that is a pickle is decompressed onto the disk up to this size.
+// A compressed record that is a pickle is decompressed to the disk up to this size.
 constexpr std::uint64_t kMaxInflatedPickle = 256U << 20U;
 // The most consecutive pickles.
 constexpr std::uint64_t kMaxPickles = 100'000;
@@ -42,7 +43,8 @@ std::string head_of(const ByteSource& source, std::size_t count) {
   return head;
 }
 
-// Returns the kind of a container of pickles that is not unpacked here; empty for other bytes.
+// Returns the kind of a packed file that may hold pickles and is not unpacked here; empty for other
+// bytes.
 std::string_view packed_kind(const ByteSource& source) {
   constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kMagics = {{
       {"\x1F\x8B", "gzip data"},
@@ -57,21 +59,22 @@ std::string_view packed_kind(const ByteSource& source) {
   for (const auto& [magic, kind] : kMagics) {
     if (head.starts_with(magic)) return kind;
   }
-  // The header has the type of the elements.
+  // The type of the elements is in the header.
   if (head.starts_with("\x93NUMPY") && head.find("|O") != std::string::npos)
     return "a NumPy array of objects";
   return {};
 }
 
-// Returns whether it begins with PROTO that is not the length of a safetensors header.
+// Returns whether the bytes begin with PROTO and are not a safetensors file, whose length may look
+// so.
 bool begins_with_proto(const ByteSource& source) {
   const std::string head = head_of(source, 9);
   if (head.size() == 9 && head[8] == '{') return false;
   return head.size() >= 2 && head[0] == '\x80' && head[1] >= 0 && head[1] <= 5;
 }
 
-// Returns whether one of the names is plausible: text that happens to begin like a pickle has other
-// names.
+// Returns whether one of the names is plausible.  Text that happens to begin like a pickle has only
+// other names.
 bool has_plausible_name(const NameScanner& scanner) {
   const auto& names = scanner.names();
   return std::any_of(names.begin(), names.end(), [](const ScannedName& scanned) {
@@ -237,8 +240,7 @@ class Search {
     found(scanner, {});
   }
 
-  // Searches consecutive pickles.  `expected`: these bytes should be pickles; if not, that is
-  // reported.
+  // Searches consecutive pickles.  `expected`: the bytes must be pickles; others are reported.
   void bare(const Source& source, std::uint64_t at, const std::string& place, bool expected) {
     NameScanner scanner(allowed_);
     std::uint64_t pickles = 0;
@@ -261,7 +263,7 @@ class Search {
                                             at, " and are not a pickle: ", error.what())),
                    place);
     }
-    // Bytes that read as a value without names and need not be a pickle: text, for example.
+    // These bytes read as a value without names and need not be a pickle: they may be text.
     if (!expected && scanner.names().empty() && scanner.hidden().empty() &&
         !begins_with_proto(*source)) {
       return;

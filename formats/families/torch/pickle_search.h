@@ -16,34 +16,34 @@
 
 namespace fsdp::formats {
 
-// Receives the results.  Places are texts for people: a record of an archive, a byte of a file.
+// Receives the results.  Places are texts for users: a record of an archive, a byte of a file.
 struct PickleSearchSink {
-  // Called for a pickle that was scanned, or several that belong together; if one ends in an error,
-  // for the part that Python would have run.
+  // Called for a pickle that was scanned, or for several that belong together.  If a pickle ends in
+  // an error, the scanner holds the part that Python would have run.
   std::function<void(const NameScanner&, const std::string& place)> found;
-  // Called for data that could not be examined, so that names may be missing.
+  // Called for data that could not be examined: names may be missing.
   std::function<void(const Error&, const std::string& place)> unread;
 };
 
-// The expectation about the bytes.
+// What the bytes are expected to be.
 enum class PickleSearch {
   kFile,    // anything that is not a pickle is ignored
-  kPickle,  // it must be one: a `.metadata`
-  kData,    // it must be consecutive archives, or pickles: a data file
-  kRest,    // the same among other bytes: those outside of items
+  kPickle,  // the bytes must be a pickle: a `.metadata`
+  kData,    // the bytes must be consecutive archives, or pickles: a data file
+  kRest,    // as kData, among other bytes: those outside of items
 };
 
 struct PickleSearchOptions {
   std::set<std::string> allowed;  // "module.name"
   PickleSearch search = PickleSearch::kFile;
-  // Examine the storages of a torch.save archive too.  No loader treats them as pickles, but they
+  // Also examine the storages of a torch.save archive.  No loader treats them as pickles, but they
   // may hold some: trainers keep states as tensors of bytes.
   bool storages = true;
 };
 
-// Each archive is examined as a whole: every record that is named like a pickle or reads as one.
-// Bytes that Python would read as several pickles are read to their end.  Compressed files, tars
-// and object arrays of NumPy are reported as unread. Throws: kIo, whatever the sink throws.
+// Examines every record of an archive that is named like a pickle or reads as one. Bytes that
+// Python would read as several pickles are read to their end.  Compressed files, tars and object
+// arrays of NumPy are reported as unread. Throws: kIo, whatever the sink throws.
 void search_pickles(const std::shared_ptr<const ByteSource>& source,
                     const PickleSearchOptions& options, const PickleSearchSink& sink);
 

@@ -14,7 +14,7 @@
 namespace fsdp::formats {
 namespace {
 
-// Headers of an archive are kept in memory up to this: some hundred thousand.
+// The most bytes of an archive's headers kept in memory: some hundred thousand headers.
 constexpr std::uint64_t kMostHeaderBytes = 32U << 20U;
 
 // `source`: the bytes of `file`.
@@ -54,7 +54,7 @@ void check_headers(const TorchFile& torch, const File& file) {
   torch.unread->checked = true;
 }
 
-// The file, with what was read of it in memory.
+// Reads the file, but takes bytes that are in memory from there.
 class HeadersWithData::Source : public ByteSource {
  public:
   explicit Source(const HeadersWithData& headers) : headers_(headers) {
@@ -69,7 +69,7 @@ class HeadersWithData::Source : public ByteSource {
     const auto bytes = std::span(headers_.bytes_).subspan(piece->at);
     std::ranges::copy(bytes.subspan(offset - piece->range.begin, out.size()), out.begin());
   }
-  // Returns the piece that has all of these bytes, nullptr if none has.
+  // Returns the piece that has all of these bytes; nullptr if no piece has.
   const Piece* piece_with(std::uint64_t offset, std::uint64_t count) const {
     const auto behind = pieces_.upper_bound(offset);
     if (behind == pieces_.begin()) return nullptr;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A torch.save file that may lie in a store, where each read that nothing foretold is a request.
+// A torch.save file that may lie in a store, where each read without a hint is a request.
 #pragma once
 
 #include <cstddef>
@@ -13,30 +13,30 @@
 
 namespace fsdp::formats {
 
-// Like read_torch_file.  Of an archive in a store it reads the two ends alone, where pickle and
-// directory are: its local headers are left for check_headers.
+// Like read_torch_file.  Of an archive in a store it reads only the two ends, where pickle and
+// directory are; check_headers reads the local headers later.
 TorchFile read_torch_save(const File& file, std::uint64_t archive = 0);
 
-// Reads and checks the local headers of `torch`, which was read from `file`, if nobody has so far.
-// Precedes every use of data.  Thread-safe.
+// Reads and checks the local headers of `torch`, which was read from `file`, unless that was done.
+// Must be called before any use of data.  Thread-safe.
 // Throws: what ZipReader throws, beginning with the path; kZipPadding if a payload is not where the
-// directory made it seem.
+// directory placed it.
 void check_headers(const TorchFile& torch, const File& file);
 
-// Local headers that are read together with the data behind them, and checked when all were: none
-// is a request of its own then.  For who only looks at data, and acts on nothing before the end.
+// Reads local headers together with the data after them, so that none is a request of its own, and
+// checks them when all are read.  For readers that act on no data before the end.
 class HeadersWithData {
  public:
-  // Of an archive whose headers were checked, or are too many, nothing is kept.
-  // Lifetime: `torch` outlives it.  Throws: what reading throws.
+  // Keeps nothing of an archive whose headers were checked, or are too many.
+  // Lifetime: `torch` outlives the object.  Throws: what reading throws.
   HeadersWithData(const TorchFile& torch, std::shared_ptr<const File> file);
 
-  // Hint: an entry is read, and its header.  Returns what File::read_ahead does.
+  // Hint: an entry and its header are read.  Returns what File::read_ahead does.
   bool expect(std::size_t entry) const;
-  // Reads the header of an entry, whose data the caller reads next.  Thread-safe for different
+  // Reads the header of an entry, whose data the caller must read next.  Thread-safe for different
   // entries.  Throws: what reading throws.
   void read(std::size_t entry);
-  // As check_headers; those that were not read are now.
+  // Reads the remaining headers and checks all, as check_headers does.
   void check() const;
 
  private:
@@ -49,7 +49,8 @@ class HeadersWithData {
 
   const TorchFile& torch_;
   const std::shared_ptr<const File> file_;
-  // By entry, and the directory with the descriptor before it; empty: nothing is kept.
+  // By entry; the last piece is the directory with the descriptor before it.  Empty: nothing is
+  // kept.
   std::vector<Piece> pieces_;
   std::vector<std::byte> bytes_;
 };

@@ -20,7 +20,7 @@
 namespace fsdp::formats {
 namespace {
 
-// The pickle of a state dict takes some 200 bytes per tensor: this is room for millions.
+// The pickle of a state dict takes some 200 bytes per tensor, so this suffices for millions.
 constexpr std::uint64_t kMaxPickleBytes = 1U << 30U;
 // version, byteorder and similar records have a few characters.
 constexpr std::uint64_t kMaxMarkBytes = 64;
@@ -35,7 +35,7 @@ void check_record_crc(const ZipEntry& entry, std::uint32_t computed) {
                   hex32(entry.crc), ", computed ", hex32(computed)));
 }
 
-// Reads a small record, whole and checked.
+// Reads a small record as a whole and checks it.
 std::vector<std::byte> read_record(const ByteSource& source, const ZipEntry& entry,
                                    std::uint64_t max_bytes, bool check_crc) {
   if (entry.uncompressed_bytes > max_bytes) {
@@ -46,7 +46,7 @@ std::vector<std::byte> read_record(const ByteSource& source, const ZipEntry& ent
   std::vector<std::byte> bytes;
   if (entry.deflated) {
     bytes.reserve(std::min<std::uint64_t>(entry.uncompressed_bytes, entry.compressed_bytes * 4));
-    // A view that does not own: the source outlives this call.
+    // Does not own: the source outlives this call.
     const SourceRange range(std::shared_ptr<const ByteSource>(&source, [](const ByteSource*) {}),
                             entry.data_offset, entry.compressed_bytes);
     inflate(range, entry.uncompressed_bytes, [&](std::span<const std::byte> part) {
@@ -59,9 +59,9 @@ std::vector<std::byte> read_record(const ByteSource& source, const ZipEntry& ent
   return bytes;
 }
 
-// A record that is inflated while it is read, after its CRC was compared.
+// Returns a record that is inflated while it is read, after its CRC was compared.
 InflatedSource inflated_record(const ByteSource& source, const ZipEntry& entry, bool check_crc) {
-  // A view that does not own: the source outlives the record.
+  // Does not own: the source outlives the record.
   const auto compressed = std::make_shared<SourceRange>(
       std::shared_ptr<const ByteSource>(&source, [](const ByteSource*) {}), entry.data_offset,
       entry.compressed_bytes);
@@ -133,8 +133,8 @@ bool read_byteorder(const ByteSource& source, const ZipReader& zip, const std::s
   return order == "big";
 }
 
-// Returns whether torch.save before PyTorch 0.1.11 wrote the tar: these members, each perhaps after
-// an extra header for data that did not fit into the first.
+// Returns whether torch.save before PyTorch 0.1.11 wrote the tar: it has these members, each
+// perhaps after an extra header for data that the first could not hold.
 bool is_torch_tar(const ByteSource& tar) {
   constexpr std::uint64_t kBlock = 512;
   constexpr std::array<std::string_view, 4> kMembers = {"sys_info", "pickle", "tensors",

@@ -32,7 +32,7 @@ struct StorageRecord {
   bool deflated = false;
 };
 
-// Whether the local headers of an archive were looked at since it was opened without them.
+// Whether the local headers of an archive that was opened without them have been checked since.
 struct UnreadHeaders {
   std::mutex mutex;
   bool checked = false;
@@ -62,9 +62,9 @@ inline constexpr std::uint64_t kTorchDirectoryBytes = 1U << 20U;
 
 // Reads everything but the storages.  Every small record is checked against its CRC; storage
 // records must exist and have exactly the size given in the pickle.  `archive` is put into the
-// storage references.  `reading`: of an archive.  Throws: kUnsupported (tar, TorchScript, unknown
-// version), kRecordMissing, kRecordSize, kByteorder, kZipCrc, kZipName, kLimitSize; what ZipReader
-// and the pickle machine throw.
+// storage references.  `reading`: how the headers of an archive are read.  Throws: kUnsupported
+// (tar, TorchScript, unknown version), kRecordMissing, kRecordSize, kByteorder, kZipCrc, kZipName,
+// kLimitSize; what ZipReader and the pickle machine throw.
 TorchFile read_torch_file(const ByteSource& source, std::uint64_t archive = 0,
                           const ZipHeaderReading& reading = {});
 
@@ -72,9 +72,9 @@ TorchFile read_torch_file(const ByteSource& source, std::uint64_t archive = 0,
 struct StreamPlace {
   std::shared_ptr<const ByteSource> source;
   std::string file;          // for messages
-  std::uint64_t offset = 0;  // of the stream's first byte, in `source`
+  std::uint64_t offset = 0;  // its first byte, in `source`
   std::uint64_t file_offset =
-      0;  // the offset in the file, if `source` is a decompressed copy: of the item
+      0;  // if `source` is a decompressed copy: the item's offset in the file
 };
 
 // Returns the storage as a run of bytes; a deflated record is decompressed into `spill`.

@@ -10,10 +10,10 @@
 namespace fsdp::formats {
 namespace {
 
-// Bytes that are written at once: the checksum, computed just before, brings them into the cache.
+// Bytes written at once: the checksum, computed just before, has brought them into the cache.
 constexpr std::size_t kBlockBytes = 1U << 18U;
 
-// Returns the CRC-32 of `bytes`.
+// Writes `bytes` and returns their CRC-32.
 std::uint32_t write_payload(OutputStream& out, std::span<const std::byte> bytes) {
   std::uint32_t crc = 0;
   while (!bytes.empty()) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes torch.save files from front to back, of tensors that are in memory.
+// Writes torch.save files from front to back, from tensors in memory.
 #pragma once
 
 #include <cstddef>
@@ -14,12 +14,12 @@
 
 namespace fsdp::formats {
 
-// The bytes of a storage, row-major.  Lifetime: until the next call.
+// Returns the bytes of a storage, row-major.  Lifetime: until the next call.
 using StorageBytes = std::function<std::span<const std::byte>(const StorageRef&)>;
-// The bytes of tensor `number` of a list.  Lifetime: until the next call.
+// Returns the bytes of tensor `number` of a list.  Lifetime: until the next call.
 using TensorBytes = std::function<std::span<const std::byte>(std::size_t number)>;
 
-// Throws: kShape naming the file, if a tensor of `wanted` bytes has `found`.
+// Throws: kShape naming the file, if `found`, the bytes of a tensor, differs from `wanted`.
 void check_tensor_bytes(const OutputStream& out, std::uint64_t wanted, std::uint64_t found);
 
 // Appends an archive.
@@ -27,8 +27,8 @@ void check_tensor_bytes(const OutputStream& out, std::uint64_t wanted, std::uint
 // the storage has.
 void write_archive(OutputStream& out, TorchSaveLayout& layout, const StorageBytes& bytes_of);
 
-// Writes `root`, whose tensors are references to whole tensors, as a torch.save file, after
-// reserving space for it; does not finish the file.  `use`: see OutputStream.
+// Reserves space and writes `root`, whose tensors are references to whole tensors, as a torch.save
+// file; does not finish the file.  `use`: see OutputStream.
 // Throws: what write_archive and write_pickle throw.
 void write_torch_file(OutputFile& file, const Value& root, const TensorBytes& bytes, CacheUse use);
 

@@ -13,7 +13,7 @@
 namespace fsdp::formats {
 namespace {
 
-// The folder inside the archive, named as by torch.save when it writes to a stream.
+// The folder inside the archive; torch.save uses this name when it writes to a stream.
 constexpr std::string_view kPrefix = "archive";
 constexpr std::uint64_t kAlignment = 64;
 
@@ -28,7 +28,7 @@ TorchSaveLayout::TorchSaveLayout(const Value& root) : zip_(std::string(kPrefix),
     return std::to_string(at->second);
   };
   std::string pickle = write_pickle(root, options);
-  // The order of torch.save: PyTorch can compute the places of storages from it, without reading
+  // The order of torch.save.  PyTorch can compute the places of storages from it without reading
   // their headers.
   add_small("data.pkl", std::move(pickle));
   add_small(".format_version", "1");

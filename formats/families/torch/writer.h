@@ -16,8 +16,8 @@
 
 namespace fsdp::formats {
 
-// Computes the layout of a file only from the object: everything beside the storages is known
-// except their checksums.
+// Computes the layout of a file from the object alone: everything beside the storages is known,
+// except the checksums.
 class TorchSaveLayout {
  public:
   // Throws: what write_pickle throws.
@@ -26,19 +26,18 @@ class TorchSaveLayout {
   std::uint64_t bytes() const { return zip_.archive_bytes(); }
   // Returns each storage that `root` refers to, once, in the order of the file.
   const std::vector<StorageRef>& storages() const { return storages_; }
-  // Returns the offset of a storage's first byte.
   std::uint64_t storage_offset(std::size_t storage) const {
     return zip_.payload_offset(storage_records_[storage]);
   }
-  // Returns its length.
   std::uint64_t storage_bytes(std::size_t storage) const {
     return storages_[storage].numel * item_bytes(storages_[storage].dtype);
   }
   // Hands out everything from front to back, with adjacent parts joined.  `write_storage` is called
-  // at its place for each storage that has bytes, with their offset, and returns their CRC-32.
+  // for each storage that has bytes, in its place in the order, with their offset, and returns
+  // their CRC-32.
   using WriteStorage = std::function<std::uint32_t(std::size_t storage, std::uint64_t offset)>;
   void write(const WriteStorage& write_storage, const ZipWriter::WriteAt& write_at);
-  // The same without the storages, if those were written already.
+  // Like write, without the storages, which must be written already.
   void write_rest(std::span<const std::uint32_t> storage_crcs, const ZipWriter::WriteAt& write_at);
 
  private:
@@ -58,14 +57,13 @@ class TorchSaveLayout {
 class TorchSaveWriter {
  public:
   // `root` may hold references to tensors (see content.h) and storages of the checkpoint's own
-  // archives; each one referred to is written once, so aliases stay aliases. Lifetime: the
-  // checkpoint outlives the writer. Throws: what write_pickle throws; kUnsupported (see
-  // storage_piece).
+  // archives.  Each is written once, so aliases stay aliases. Lifetime: the checkpoint outlives the
+  // writer. Throws: what write_pickle throws; kUnsupported (see storage_piece).
   TorchSaveWriter(const Checkpoint& checkpoint, const Value& root)
       : checkpoint_(checkpoint), layout_(root) {}
 
   std::uint64_t file_bytes() const { return layout_.bytes(); }
-  // Writes all of it into `file`.  `base`: the offset of the archive in the file.  Throws: what
+  // Writes the archive into `file`.  `base`: the offset of the archive in the file.  Throws: what
   // copy_pieces and OutputFile::write_at throw.
   CopyResult write(OutputFile& file, const CopyOptions& options, std::uint64_t base = 0);
 

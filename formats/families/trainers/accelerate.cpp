@@ -57,7 +57,7 @@ std::optional<Member> member_named(std::string_view stem) {
 }
 
 // Returns the members of the folder, models first.  If several layouts lie side by side, the
-// sharded one counts: a later save into the folder would have replaced it.
+// sharded one is used: a later save into the folder would have replaced it.
 std::vector<Member> members_of(const fs::path& path, std::vector<std::string>* others = nullptr) {
   const auto folder = folder_at(path);
   std::map<std::pair<bool, std::int64_t>, Member> found;

@@ -17,7 +17,7 @@ namespace fsdp::formats::accelerate {
 // pytorch_model_fsdp*_rank0.bin, or the same with other numbers.
 bool is_accelerate_folder(const std::filesystem::path& folder);
 
-// Joins them as `model` and `optimizer` (`model_1`, `optimizer_1`, ... for further ones), and
+// Opens the parts as `model` and `optimizer` (`model_1`, `optimizer_1`, ... for further ones), and
 // schedulers, scalers and samplers under their names.  Findings name the other files.
 // Throws: what the readers of the parts throw.
 std::unique_ptr<Checkpoint> open_accelerate(const std::filesystem::path& folder,

@@ -163,8 +163,8 @@ class DeepSpeedCheckpoint : public ZeroFiles {
                      group_names_);
   }
 
-  // Adds a step count or similar value: one per group; stage 3 has groups of its own, all at the
-  // same step.
+  // Adds a step count or similar value.  Each group has one; in stage 3, whose groups differ from
+  // the optimizer's, all are at the same step.
   void add_shared_state(const KeyPath& path,
                         const std::map<std::size_t, std::pair<std::uint32_t, Value>>& by_group,
                         std::size_t group) {
@@ -191,7 +191,7 @@ namespace {
 std::unique_ptr<Checkpoint> open_tag(const std::filesystem::path& path) {
   const auto folder = folder_at(path);
   const std::vector<StateFile> files = state_files(*folder);
-  // Without ZeRO there is one file, recognisable because it names no partitions.
+  // Without ZeRO there is one file, which names no partitions.
   if (files.size() == 1 && !files[0].optimizer && !files[0].other) {
     auto one = open_torch_save(folder->path() / files[0].name);
     const auto tree = one->tree();

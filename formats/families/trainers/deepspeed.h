@@ -15,11 +15,11 @@ namespace fsdp::formats::deepspeed {
 // Returns whether the folder is a tag folder, or holds `latest` and the tag folder that it names.
 bool is_deepspeed_folder(const std::filesystem::path& folder);
 
-// The index has `model.<name>` (fp32 weights; frozen weights and buffers as saved),
-// `optimizer.state.<name>.<what>`, `optimizer.param_groups`, and the other values that the trainer
-// saved.  A rank without a file leaves holes.  A checkpoint without ZeRO opens as its single file.
-// Throws: kMetaType, kUnsupported (tensor parallel, pipelines, experts), kShardMissing, kShape,
-// kDtype; what read_torch_file throws.
+// Opens the checkpoint.  The index has `model.<name>` (fp32 weights; frozen weights and buffers as
+// saved), `optimizer.state.<name>.<what>`, `optimizer.param_groups`, and the other values that the
+// trainer saved.  A rank without a file leaves holes.  A checkpoint without ZeRO opens as its
+// single file. Throws: kMetaType, kUnsupported (tensor parallel, pipelines, experts),
+// kShardMissing, kShape, kDtype; what read_torch_file throws.
 std::unique_ptr<Checkpoint> open_deepspeed(const std::filesystem::path& folder);
 
 // Adds the files that a trainer saved beside the tag folders of `root` (trainer_files.h), each

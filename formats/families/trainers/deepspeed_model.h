@@ -29,8 +29,8 @@ class ModelFiles : public TorchFileSet {
   void add_model_file(const StateFile& file);
 
   // Adds the model in the module's own order, under `model`.  `trained` adds the parameter `source`
-  // under the key `name` and returns whether there is one; tied weights are requested by their name
-  // in the checkpoint.  Tensors that are not trained come from the model file, in their saved type.
+  // under the key `name`, and returns whether that parameter exists; tied weights are requested by
+  // their name in the checkpoint.  Untrained tensors come from the model file, in their saved type.
   // Returns the names that were examined.
   // Throws: what adding throws.
   std::set<std::string> add_module(
@@ -47,7 +47,7 @@ class ModelFiles : public TorchFileSet {
 
   std::map<std::int64_t, std::uint32_t> models_;  // files by rank
   std::int64_t ranks_ = 0;
-  bool cut_ = false;  // stage 3: tensors that are not trained are cut over the ranks too
+  bool cut_ = false;  // stage 3: untrained tensors are cut over the ranks too
 
  private:
   bool add_frozen(const std::string& name, const std::string& source);

@@ -29,7 +29,7 @@ std::optional<StateFile> state_file(std::string_view name) {
   StateFile file;
   file.name = name;
   file.optimizer = name.ends_with("_optim_states.pt");
-  // A pipeline's layers have a hyphen there.
+  // Files of a pipeline's layers have a hyphen there.
   if (!file.optimizer && !name.ends_with("_model_states.pt") && !name.ends_with("-model_states.pt"))
     return std::nullopt;
   std::string_view rest = name.substr(0, name.size() - std::string_view("_optim_states.pt").size());
@@ -75,7 +75,7 @@ std::optional<std::string> named_folder(const Folder& folder, const std::string&
   std::string tag(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   while (!tag.empty() && (tag.back() == '\n' || tag.back() == '\r' || tag.back() == ' '))
     tag.pop_back();
-  // It must be a name within the folder.
+  // The tag must be a name within the folder.
   if (tag.empty() || tag == "." || tag == ".." || tag.find('/') != std::string::npos ||
       tag.find('\0') != std::string::npos || !folder.is_folder(tag)) {
     return std::nullopt;

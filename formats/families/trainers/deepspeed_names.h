@@ -20,7 +20,7 @@ struct StateFile {
   bool optimizer = false;
   std::optional<std::int64_t> rank;  // data parallel; nothing if one file belongs to all ranks
   std::int64_t model_rank = 0;       // tensor parallel
-  bool other = false;                // file of a pipeline's layers or of experts
+  bool other = false;                // file of a pipeline's layers, or of experts
 };
 
 // Parses `name`; returns nothing if it is not such a file.
@@ -34,7 +34,7 @@ std::vector<StateFile> state_files(const Folder& folder);
 std::vector<std::string> beside_tags(const Folder& folder);
 
 // Returns the folder within `folder` that the text file `file` names; nothing if there is no such
-// file, or it names none.
+// file, or the file names no folder.
 std::optional<std::string> named_folder(const Folder& folder, const std::string& file);
 
 // Returns `folder` if it is a tag folder, or the tag folder that its `latest` names; nothing if it

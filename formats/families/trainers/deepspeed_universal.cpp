@@ -84,8 +84,7 @@ class UniversalCheckpoint : public ModelFiles {
     ranks_ = std::max(ranks_, models_.rbegin()->first + 1);
     const auto there = static_cast<std::int64_t>(models_.size());
     if (!cut_ || there == ranks_) return;
-    // Without frozen parameters these files are not needed; otherwise holes are reported in
-    // addition.
+    // Only frozen parameters need these files; the holes of frozen parameters are reported as well.
     findings_.push_back({.code = ErrorCode::kShardMissing,
                          .message = cat("the checkpoint is of ", ranks_,
                                         " ranks; *_model_states.pt "
@@ -208,7 +207,8 @@ class UniversalCheckpoint : public ModelFiles {
     }
   }
 
-  // Adds a required state as a tensor without data, so that no output looks complete.
+  // Adds a tensor without data for a required state that is missing, so that no output looks
+  // complete.
   void add_hole(const KeyPath& path, const std::string& name, const std::string& what) {
     const auto said = shapes_.find(name);
     note_missing(name, what, said == shapes_.end() ? "" : joined(path), Finding::Severity::kDamage);
@@ -284,7 +284,7 @@ class UniversalCheckpoint : public ModelFiles {
                      group_names_);
   }
 
-  // Returns whether a parameter has state; one that never had a gradient has none.
+  // Returns whether a parameter has state; a parameter that never had a gradient has none.
   bool has_state(const std::string& name) const {
     const auto states = states_.find(name);
     return states != states_.end() &&
@@ -331,8 +331,8 @@ bool has_parameter_folders(const fs::path& folder) {
   return false;
 }
 
-// Returns the folder itself, or the one that `latest_universal` names.  If there is a `latest`
-// beside it, that one counts: training resumes from it.
+// Returns the folder itself, or the one that `latest_universal` names.  A `latest` beside that file
+// takes precedence: training resumes from there.
 std::optional<fs::path> universal_folder(const fs::path& path) {
   if (has_parameter_folders(path)) return path;
   const auto folder = folder_at(path);

@@ -16,8 +16,8 @@ namespace fsdp::formats::deepspeed {
 // `latest`) with the name of such a folder.
 bool is_universal_folder(const std::filesystem::path& folder);
 
-// The index is that of the original ZeRO checkpoint (deepspeed.h).  A missing state file leaves a
-// hole; findings name it, and files that are not read.
+// Opens the checkpoint.  The index is that of the original ZeRO checkpoint (deepspeed.h).  A
+// missing state file leaves a hole; findings name missing files, and files that are not read.
 // Throws: kMetaType, kDtype; what read_torch_file throws.
 std::unique_ptr<Checkpoint> open_universal(const std::filesystem::path& folder);
 

@@ -41,7 +41,8 @@ class FairscaleCheckpoint : public Shards {
     if (first().shard.way.empty()) {
       add_weights({});
     } else {
-      // If the file holds nothing else, the result of consolidate_shard_weights is the whole.
+      // A file that holds nothing else becomes the result of consolidate_shard_weights, without
+      // keys around it.
       alone_ = is_alone(first().shard);
       walk(first().metadata_object, {}, 0);
     }
@@ -141,8 +142,8 @@ class FairscaleCheckpoint : public Shards {
     return rank.weights.at(backing.key);
   }
 
-  // Adds an optimizer of torch.optim over the parameters that FSDP made: its states are cut like
-  // these parameters, and are joined likewise.  The result is an optimizer over the original
+  // Adds an optimizer of torch.optim over the parameters that FSDP made.  Its states are cut like
+  // these parameters, and are joined in the same way.  The result is an optimizer over the original
   // parameters, by name.
   void add_optimizer(const Value& optimizer, const KeyPath& path) {
     const std::vector<std::size_t> numbers =
@@ -192,8 +193,8 @@ class FairscaleCheckpoint : public Shards {
     std::vector<Held> held;  // if it is cut like the parameter
   };
 
-  // `number` is the optimizer's number of backing parameter `b`.  If any rank has a kind of state,
-  // all ranks should have it: missing parts are holes.
+  // Returns the kinds of state of backing parameter `b`, which has the number `number` in the
+  // optimizer.  If any rank has a kind of state, all ranks should have it: missing parts are holes.
   std::vector<State> states_of_backing(
       std::size_t b, std::size_t number,
       const std::map<std::uint32_t, std::vector<const Value*>>& states) const {
@@ -223,8 +224,8 @@ class FairscaleCheckpoint : public Shards {
     return kinds;
   }
 
-  // What ranks have in common, such as the count of steps, is read of the first one: a rank that
-  // has another is of another save.
+  // Values that all ranks share, such as the step count, are read from the first rank.  A rank with
+  // another value is from another save.
   void compare_numbers(const KeyPath& path, std::size_t b, std::size_t number,
                        const std::vector<State>& kinds,
                        const std::map<std::uint32_t, std::vector<const Value*>>& states) {
@@ -271,7 +272,7 @@ class FairscaleCheckpoint : public Shards {
       for (const State& kind : kinds) {
         if (!kind.held.empty()) {
           add_original(below, kind.name, original, begin, kind.held);
-        } else if (kind.tensor) {  // a step count, shared by all of them
+        } else if (kind.tensor) {  // a step count, shared by all parameters
           add(below, kind.name, kind.tensor->dtype, {}, {part_of(Box(), kind.file, *kind.tensor)});
         } else {
           KeyPath whole = below;
@@ -324,7 +325,7 @@ class FairscaleCheckpoint : public Shards {
   std::vector<std::string> left_out_;
   std::vector<std::string> not_joined_;
   std::vector<std::string> own_;
-  std::set<std::uint32_t> apart_;  // files that count otherwise than the first
+  std::set<std::uint32_t> apart_;  // files with other shared values than the first
 };
 
 }  // namespace

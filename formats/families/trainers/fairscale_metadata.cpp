@@ -11,7 +11,7 @@
 namespace fsdp::formats::fairscale {
 namespace {
 
-// Trainers put them a level or two below the file's object.
+// Trainers put the metadata one or two levels below the file's object.
 constexpr std::size_t kMaxDepth = 8;
 
 [[noreturn]] void fail(const std::string& why) {

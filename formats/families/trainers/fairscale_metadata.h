@@ -35,14 +35,14 @@ struct Metadata {
   std::vector<std::string> buffers;
 };
 
-// Returns whether `value` is such a dict.
+// Returns whether `value` is a local_metadata_dict.
 bool is_metadata(const Value& value);
 
 // Requires: is_metadata.  Throws: kMetaType, kOverflow.
 Metadata read_metadata(const Value& value);
 
-// The metadata in a file's object, and their weights: a mapping beside them that has every backing
-// parameter.
+// The metadata in a file's object, and the weights: a mapping beside the metadata that has every
+// backing parameter.
 struct Shard {
   std::vector<const Value*> way;  // from the object to the mapping that holds both, inclusive
   const Value* metadata = nullptr;

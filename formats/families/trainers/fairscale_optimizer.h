@@ -17,8 +17,8 @@ namespace fsdp::formats::fairscale {
 // `params`.
 bool is_optimizer(const Value& value);
 
-// Returns why its numbers do not map to `count` parameters one by one: several groups, other
-// numbers.  Empty if they do.  Requires: is_optimizer.
+// Returns why the optimizer's numbers do not map to `count` parameters one by one: several groups,
+// other numbers.  Empty if they do.  Requires: is_optimizer.
 std::string why_not_joined(const Value& optimizer, std::size_t count);
 
 // Returns the state of each number below `count`; nullptr if there is none.

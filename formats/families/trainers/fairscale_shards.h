@@ -15,7 +15,7 @@
 
 namespace fsdp::formats::fairscale {
 
-// The base of the reader of such checkpoints.
+// The base class of the reader of such checkpoints.
 class Shards : public TorchFileSet {
  protected:
   struct Rank {
@@ -44,8 +44,8 @@ class Shards : public TorchFileSet {
   // Returns the text of a key beside the weights.  Throws: kMetaType if it is not text.
   std::string joined_key(const Value& key, std::uint32_t file) const;
 
-  // Returns the parts of backing parameter `number`: `value_of` returns a rank's value of that
-  // shape, or nullptr if there is none.  `what` is for messages.
+  // Returns the parts of backing parameter `number`.  `value_of` returns a rank's parameter, or its
+  // state of the same shape; nullptr if there is none.  `what` is for messages.
   // Throws: kType, kDtype, kShape.
   using ValueOf = std::function<const Value*(const Rank&, const Backing&)>;
   std::vector<Held> held_of(std::size_t number, const std::string& what,

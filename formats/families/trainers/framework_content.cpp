@@ -30,7 +30,7 @@ const Value& part_at(const Value& root, const KeyPath& path) {
   return *part;
 }
 
-// Returns whether `value` consists of parts only, such as a list of optimizers.
+// Returns whether the member `top` consists of parts only, such as a list of optimizers.
 bool holds_parts_alone(const Value& root, const std::string& top,
                        const std::vector<StatePart>& parts) {
   const Value member = part_at(root, {top});

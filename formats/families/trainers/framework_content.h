@@ -9,22 +9,22 @@
 
 namespace fsdp::formats {
 
-// A state dict taken apart by kinds of parts (see content/state_parts.h).
+// A state dict divided into kinds of parts (see content/state_parts.h).
 struct TrainerState {
   std::vector<Value> models;       // names of parameters and buffers to tensors
   std::vector<Value> optimizers;   // {"state": ..., "param_groups": [...]}
   std::vector<Value::Entry> rest;  // of the top level, under its keys
 };
 
-// Throws: kUnsupported if an optimizer is flattened (callers combine it first), or if parts lie so
-// deep that there is no place for the rest around them.
+// Divides a state dict.  Throws: kUnsupported if an optimizer is flattened (callers must combine it
+// first), or if parts lie so deep that there is no place for the rest around them.
 TrainerState trainer_state(const Value& root);
 
 // Returns the DCP content of Lightning's folders: `model` (named so by FSDPStrategy) and
 // `optimizer_0`, ... Throws: kUnsupported unless there is exactly one model.
 Value lightning_sharded(const TrainerState& state, const std::string& model_key);
-// Returns the content of their meta.pt: the rest, plus the keys that Lightning requires if they are
-// missing.
+// Returns the content of Lightning's meta.pt: the rest, plus the keys that Lightning requires if
+// they are missing.
 Value lightning_meta(const TrainerState& state);
 // Returns a whole Lightning file: `state_dict`, `optimizer_states`, and the rest.
 // Throws: kUnsupported unless there is exactly one model.

@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::array<std::string_view, 3> kFormats = {"lightning", "lightning-ckpt", "accelerate"};
 
-// Returns `content` taken apart, with its optimizers in one form.
+// Returns the parts of `content`, with all optimizers in the form `form`.
 TrainerState state_of(const Checkpoint& source, const Value& content, OptimizerForm form) {
   const std::vector<StatePart> parts = state_parts_of(content);
   const bool optimizers = std::any_of(parts.begin(), parts.end(), [](const StatePart& part) {
@@ -122,7 +122,7 @@ std::unique_ptr<Output> plan_lightning_folder(const Checkpoint& source, const Va
                                               const std::filesystem::path& destination,
                                               const FrameworkOptions& options) {
   const TrainerState state = state_of(source, content, OptimizerForm::kNames);
-  // A folder that calls it state_dict comes from ModelParallelStrategy, which requires that name.
+  // A folder with the key state_dict comes from ModelParallelStrategy, which requires that name.
   const bool of_lightning = source.description().layout == "lightning";
   const bool state_dict = of_lightning && content.find("state_dict") != nullptr;
   DcpOutputOptions dcp;

@@ -82,7 +82,7 @@ class JsonValues : public Checkpoint {
     throw Error(ErrorCode::kStorage, quote(storage.key) + ": JSON files hold no storages");
   }
   std::optional<Value> tree() const override { return root_; }
-  // Opening read all of it, and the format has no checksum.
+  // Opening has read the whole file, and the format has no checksum.
   VerifyReport verify(const VerifyOptions& /*options*/) const override {
     VerifyReport report;
     report.items = 1;

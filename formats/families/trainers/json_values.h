@@ -10,7 +10,7 @@
 
 namespace fsdp::formats {
 
-// Objects become dicts, arrays lists.
+// Opens a JSON file; objects become dicts, arrays lists.
 // Throws: kLimitSize, kJson, kJsonDepth, kIo, beginning with the path.
 std::unique_ptr<Checkpoint> open_json_values(const std::filesystem::path& folder,
                                              const std::string& name);

@@ -22,19 +22,18 @@
 namespace fsdp::formats {
 namespace {
 
-// Missing ranks named in a message, at most.
+// The most missing ranks named in a message.
 constexpr std::size_t kMaxNamed = 8;
 
-// FSDP1 puts all parameters of a unit into one, under this name.
+// FSDP1 joins all parameters of a unit into one with this name.
 bool is_flat_parameter(const std::string& key) {
   return key.ends_with("_flat_param");
 }
 
 class PerRankCheckpoint : public TorchFileSet {
  public:
-  // Without `find` the values themselves tell their places.
-  PerRankCheckpoint(std::shared_ptr<const Folder> opened, const RankFiles& set,
-                    const PartFinder& find)
+  // Without `find`, the values themselves tell their places.
+  PerRankCheckpoint(std::shared_ptr<const Folder> opened, const RankFiles& set, const PartFinder& find)
       : TorchFileSet(std::move(opened)) {
     std::vector<std::string> names;
     for (const auto& [rank, name] : set.files) names.push_back(name);
@@ -78,9 +77,9 @@ class PerRankCheckpoint : public TorchFileSet {
     DType dtype = DType::kFloat32;
     std::vector<std::int64_t> shape;
     std::vector<Part> parts;
-    // The part at each place, by its position in `parts`; replicas have to be equal to it.
+    // The part at each place, by its position in `parts`; replicas must be equal to it.
     std::map<std::vector<std::int64_t>, std::size_t> places;
-    std::string torn;  // what two ranks hold otherwise; empty: nothing
+    std::string torn;  // a part that differs between two ranks; empty: none
     Value value;
     std::uint32_t file = 0;
   };
@@ -231,7 +230,7 @@ class PerRankCheckpoint : public TorchFileSet {
   std::vector<Entry> entries_;  // while opening
   std::unordered_map<std::string, std::size_t> by_key_;
   std::set<std::string> flat_;
-  std::map<std::string, std::string> torn_;  // by key, what two ranks hold otherwise
+  std::map<std::string, std::string> torn_;  // by key: the part that differs between two ranks
   std::set<std::string> unlike_;             // keys of whole tensors that differ between ranks
   bool same_keys_ = true;
   std::int64_t ranks_ = 1;

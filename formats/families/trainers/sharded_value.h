@@ -24,22 +24,22 @@ struct ShardedValue {
   DType dtype = DType::kFloat32;
   std::vector<std::int64_t> shape;  // of the whole tensor
   std::vector<Local> locals;        // this rank's parts, without empty boxes
-  std::int64_t ranks = 1;           // ranks that share the tensor, if the value tells
+  std::int64_t ranks = 1;           // ranks that share the tensor; 1 if unknown
 };
 
-// Returns nothing if `value` is neither.
+// Returns nothing if `value` is neither a DTensor nor a ShardedTensor.
 // Throws: kUnsupported (partial sums, unknown placements), kMetaType, kBounds, kShape, kDtype.
 std::optional<ShardedValue> sharded_value(const Value& value);
 
-// The way in which one dimension of a device mesh cuts a tensor.
+// How one dimension of a device mesh cuts a tensor.
 struct Placement {
   bool shards = false;
   std::int64_t dim = 0;           // of the tensor
   std::int64_t split_factor = 1;  // other than 1: cut after the mesh dimensions to the right
 };
 
-// Returns the box of the rank at `coordinate` in a mesh of `mesh` sizes; a dimension is cut by
-// torch.chunk's rule, so that the last ranks may have less, or nothing.
+// Returns the box of the rank at `coordinate` in a mesh of `mesh` sizes; dimensions are cut by
+// torch.chunk's rule, so the last ranks may have less, or nothing.
 // Throws: kUnsupported if split factors do not fit the mesh.
 Box placed_box(std::span<const std::int64_t> shape, std::span<const std::int64_t> mesh,
                std::span<const std::int64_t> coordinate, std::span<const Placement> placements);

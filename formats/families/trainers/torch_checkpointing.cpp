@@ -33,19 +33,20 @@ namespace fs = std::filesystem;
 
 // A pickle larger than this is not the metadata of any existing checkpoint.
 constexpr std::uint64_t kMaxMetadataBytes = std::uint64_t{8} << 30U;
-// The folder's name begins so until every rank has written (CheckpointWriterConfig's default).
+// The beginning of the folder's name until every rank has written (CheckpointWriterConfig's
+// default).
 constexpr std::string_view kUnfinished = "tmp_";
 // Checksums of the folder's files, which checks/integrity_file.h compares.
 constexpr std::string_view kIntegrityName = "_integrity_manifest.json";
-// Missing files of an item, each with a finding, at most.
+// The most missing files of an item that get a finding each.
 constexpr std::size_t kMaxMissing = 64;
-// Ranks named in a message, at most.
+// The most ranks named in a message.
 constexpr std::size_t kMaxNamed = 8;
 
 using RanksOfItem = std::map<std::int64_t, std::string>;  // file names
 
-// Returns whether the folder's listing tells of such a file: metadata may name far more files than
-// the kernel can be asked for.
+// Returns whether the folder's listing shows if this file exists: metadata may name too many files
+// to ask the kernel about each.
 bool is_name(std::string_view path) {
   constexpr std::size_t kMaxNameBytes = 255;
   return !path.empty() && path.size() <= kMaxNameBytes && path.front() != '.' &&
@@ -68,7 +69,7 @@ std::optional<std::pair<std::string, std::int64_t>> item_in(std::string_view nam
   return std::pair(std::string(name.substr(0, line)), rank);
 }
 
-// Returns the items that files of such names belong to.
+// Returns the items of these files.
 std::map<std::string, RanksOfItem> items_in(const std::set<std::string>& names,
                                             std::string_view suffix) {
   std::map<std::string, RanksOfItem> items;
@@ -156,7 +157,8 @@ class FolderReader {
     }
     const std::size_t named = std::min(missing.size(), kMaxMissing);
     for (const std::int64_t rank : std::span(missing).first(named)) {
-      // What a lost file leaves is a hole in tensors; without any file there is no tensor to tell.
+      // A missing file leaves a hole in tensors, which is reported; with no file at all, no tensor
+      // shows the damage.
       findings_.push_back(
           {.code = ErrorCode::kShardMissing,
            .message = cat("is missing: ", kMetadataName, " says that rank ", rank,
@@ -204,7 +206,7 @@ class FolderReader {
       if (is_no_answer(error.code())) throw;
       leave_out(name, file, error, Finding::Severity::kWarning);
     }
-    // The lowest rank's is read; the others only have to be there.
+    // Reads the lowest rank's file; the others must only exist.
     for (const auto& [rank, other] : ranks) {
       try {
         if (other != file) folder_->open_member(other);
@@ -216,7 +218,7 @@ class FolderReader {
     drop_names(ranks);
   }
 
-  // No metadata tell which ranks have an item without tensors to cut; usually all do.
+  // The metadata do not tell which ranks have an item without cut tensors; usually all do.
   void note_missing(const std::string& item, const RanksOfItem& ranks, std::int64_t world) {
     std::string named;
     std::size_t missing = 0;
@@ -251,7 +253,7 @@ class FolderReader {
   fs::path path_;
   std::shared_ptr<const Folder> folder_;
   std::set<std::string> listed_;  // all files
-  std::set<std::string> names_;   // those that no item has yet
+  std::set<std::string> names_;   // files that belong to no item yet
   std::vector<CheckpointPart> parts_;
   Findings findings_;
 };
@@ -264,7 +266,7 @@ bool is_described_folder(const fs::path& path) {
     return file != nullptr && looks_like_metadata(*file);
   } catch (const Error& error) {
     if (is_no_answer(error.code())) throw;
-    return false;  // a link or a folder of that name is not of this package
+    return false;  // a link or a folder of that name is not from this package
   }
 }
 

@@ -17,8 +17,8 @@ bool is_described_folder(const std::filesystem::path& folder);
 // `<item>_<rank>.pt`, one of them with a part of a tensor.
 bool is_undescribed_folder(const std::filesystem::path& folder);
 
-// Each item is a top-level key.  Items that the metadata do not mention hold no tensors that were
-// to be cut again: they are known by their files' names and read from the lowest rank.
+// Opens the folder.  Each item is a top-level key.  Items that the metadata do not mention hold no
+// tensors for resharding: they are found by the names of their files and read from the lowest rank.
 // Findings: kShardMissing (a rank's file is missing), kUnsupported and JSON errors (an item that is
 // left out), kExtraFile (a warning: files that are not read), kNoMetadata (a warning: the folder
 // still has the name it is written under), and those of open_item.

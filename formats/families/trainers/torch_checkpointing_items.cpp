@@ -20,10 +20,10 @@
 namespace fsdp::formats::torch_checkpointing {
 namespace {
 
-// Keys named in a message, at most.
+// The most keys named in a message.
 constexpr std::size_t kMaxKeysNamed = 8;
 
-// Compares what a rank's file holds with what the metadata say.
+// Compares the content of a rank's file with the metadata.
 class Comparison {
  public:
   explicit Comparison(const Item& item) : item_(item), seen_(item.tensors.size()) {}
@@ -92,8 +92,8 @@ class Comparison {
   }
 
  private:
-  // Metadata say of each tensor that is not cut that all ranks have it, which is not so of the
-  // stages of a pipeline: one rank is enough.
+  // The metadata record each uncut tensor for all ranks, although only one stage of a pipeline has
+  // it: one rank is enough.
   void note_missing(std::size_t t, const std::vector<std::int64_t>& ranks, Findings& out) const {
     const TensorLayout& tensor = item_.tensors[t];
     std::vector<std::int64_t> seen = seen_[t];
@@ -107,8 +107,8 @@ class Comparison {
         return volume(box.box.view()) != 0;
       });
       if (held == boxes.end()) continue;
-      // A finding with a key concerns those who use the tensor, and one that no file has can only
-      // concern all.
+      // A finding with a key affects only users of the tensor.  A tensor that no file has must
+      // affect all.
       const std::string key = cat(item_.name, tensor.key.empty() ? "" : ".", tensor.key);
       out.push_back({.code = ErrorCode::kKey,
                      .message = cat(seen.empty() ? quote(key, 200) + " " : std::string(),
@@ -223,7 +223,7 @@ class RankTensors : public safetensors::TensorFiles {
     if (layout == nullptr) {
       comparison.note_unlisted(tensor.name);
     } else if (sharding == nullptr) {
-      return;  // none of the ranks that hold parts of it
+      return;  // this rank holds no part of it
     }
     const auto [at, fresh] = known.try_emplace(tensor.name, index_.tensors.size());
     if (fresh) {

@@ -14,12 +14,12 @@ namespace fsdp::formats::torch_checkpointing {
 
 struct ItemParts {
   std::unique_ptr<Checkpoint> checkpoint;
-  Findings findings;  // where metadata and files disagree, and the rest can still be read
+  Findings findings;  // contradictions that leave the rest readable
 };
 
 // Reads an item that the metadata describe, from the files of `ranks`; the others leave holes.
-// torch.save files: tensors are cut as the metadata say, and the rest is the lowest rank's.
-// Safetensors: their bare tensors are placed by the metadata alone.
+// torch.save files: the metadata tell how tensors are cut; the rest comes from the lowest rank.
+// Safetensors: only the metadata tell the places of the bare tensors.
 // Findings: kKey (a rank's file lacks a tensor), kMetaType (a warning: a tensor outside the
 // metadata, cut or in a safetensors file).
 // Throws: kUnsupported (another serialization, or several), kDtype, kShape, kBounds (metadata and

@@ -20,17 +20,16 @@
 namespace fsdp::formats::torch_checkpointing {
 namespace {
 
-// As many as a tensor of PyTorch can have.
+// The most dimensions of a PyTorch tensor.
 constexpr std::size_t kMaxDimensions = 64;
-// Bytes of a text that count as one part: writers share equal texts, beside far more that they do
-// not.
+// Bytes of a text that count as one part: equal texts may be shared, but most data are not.
 constexpr std::size_t kTextPart = 16;
-// Bytes at either end of the pickle within which the names of its members stand.
+// Bytes at either end of the pickle that contain the names of its members.
 constexpr std::uint64_t kEndBytes = 64;
 
 using Numbers = std::vector<std::int64_t>;
 
-// The package makes its objects of plain dicts again, so there is no name to allow.
+// Refuses all names: the package stores its objects as plain dicts.
 class NoNames : public PickleHost {
  public:
   std::int32_t global(std::string_view module, std::string_view name) override {
@@ -110,7 +109,7 @@ std::int64_t rank_of(const Value& key, std::int64_t world_size) {
   return *rank;
 }
 
-// One step of a path as Python's str() writes it, which is how keys of files are written.
+// Returns a step of a path as Python's str() writes it, like the keys of files.
 std::string step_text(const Json& step) {
   if (step.as_string() != nullptr) return *step.as_string();
   if (step.as_int() != nullptr) return std::to_string(*step.as_int());
@@ -119,7 +118,7 @@ std::string step_text(const Json& step) {
   throw bad(cat("a path has the step ", to_text(step), ", expected a text or a number"));
 }
 
-// `["state",0,"exp_avg"]` -> its steps.
+// Returns the steps of `["state",0,"exp_avg"]`.
 std::vector<std::string> path_of(const Value& key) {
   if (key.as_string() == nullptr) throw bad("a path is not a text");
   const Json parsed = parse_json(*key.as_string());
@@ -136,8 +135,8 @@ std::string dotted(std::span<const std::string> steps) {
   return key;
 }
 
-// The parts of a pickle may be shared: each distinct one is read once, and what they unfold into is
-// limited.
+// The parts of a pickle may be shared: each distinct part is read once, and the size of the
+// unfolded result is limited.
 class Reader {
  public:
   explicit Reader(std::uint64_t bytes) : bytes_(bytes) {}
@@ -232,7 +231,7 @@ class Reader {
     return file;
   }
 
-  // Each of them takes a byte at least where nothing is shared, as in the package's own pickles.
+  // Without sharing, as in the package's own pickles, each part takes at least one byte.
   void unfold(std::uint64_t parts) {
     unfolded_ = checked_add(unfolded_, parts, "parts of the metadata");
     if (unfolded_ > bytes_) {
@@ -362,7 +361,7 @@ class Reader {
     return placement;
   }
 
-  // Tensors share one mesh, which the pickle then has once.
+  // Tensors share a mesh, which the pickle then holds once.
   std::shared_ptr<const Mesh> mesh_of(const Value& spec) {
     const auto known = meshes_.find(spec.identity());
     if (known != meshes_.end()) return known->second;
@@ -440,7 +439,7 @@ class Reader {
     }
   }
 
-  // By the identity of the value that they were read from.
+  // By the identity of the value from which they were read.
   template <typename Part>
   using Known = std::unordered_map<const void*, std::shared_ptr<const Part>>;
 

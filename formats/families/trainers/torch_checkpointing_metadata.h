@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // `metadata.pkl` of a folder by torch_checkpointing: which rank's file holds which box of each
-// tensor.  A pickle of dicts, lists, tuples, texts and numbers alone; it is never run.
+// tensor.  The file is a pickle of only dicts, lists, tuples, texts and numbers; it is never run.
 // Source: distributed_metadata.py, dtensor_metadata.py, default_metadata.py and
 // checkpoint_layout.py of torch_checkpointing 0.1.1; docs/formats/torch_checkpointing.md.
 #pragma once
@@ -46,17 +46,17 @@ struct Sharding {
   std::shared_ptr<const Mesh> mesh;   // of a DTensor; null if `boxes` are listed
   std::vector<Placement> placements;  // one for each dimension of the mesh
   std::vector<HeldBox> boxes;
-  std::shared_ptr<const Ranks> ranks;  // that hold it
+  std::shared_ptr<const Ranks> ranks;  // the ranks that hold it
 
   // Returns whether each rank holds the whole tensor.  Tensors that are not DTensors are recorded
-  // so for all ranks, whether or not these have them.
+  // so for all ranks, even for ranks without the tensor.
   bool replicated() const;
   // Returns the boxes that a rank holds; those of a DTensor may have no elements.
   // Throws: kUnsupported if split factors do not fit the mesh.  Requires: one of `ranks`.
   std::vector<HeldBox> boxes_of(std::int64_t rank) const;
 };
 
-// The shardings of one tensor: no rank stands in two.
+// The shardings of one tensor; no rank is in two of them.
 struct Shardings {
   std::vector<std::shared_ptr<const Sharding>> groups;           // at least one
   std::vector<std::pair<std::int64_t, std::uint32_t>> group_of;  // by rank, if there are several
@@ -66,7 +66,7 @@ struct Shardings {
 };
 
 struct TensorLayout {
-  std::vector<std::string> path;  // in the item; positions of lists are text, too
+  std::vector<std::string> path;  // within the item; positions of lists are text, too
   std::string key;                // the same, joined by dots
   std::shared_ptr<const Shardings> shardings;
 };
@@ -89,8 +89,8 @@ struct Item {
   ItemFile file(std::int64_t rank) const;
   // Returns nullptr if there is no tensor of that key.
   const TensorLayout* find(const std::string& key) const;
-  // By rank: whether a save by it must have written the item.  It holds a part of a tensor, or no
-  // tensor of the item is cut.
+  // By rank: whether the rank must have written the item, because it holds a part of a tensor, or
+  // because no tensor of the item is cut.
   std::vector<bool> needed;
 };
 
@@ -107,8 +107,8 @@ struct Metadata {
 // kKey (a name twice), kLimitNodes (shared parts unfold into more than real metadata have).
 Metadata read_metadata(const ByteSource& source);
 
-// Returns whether the pickle begins or ends like such metadata: damage to one place is not taken
-// for another format.
+// Returns whether the pickle begins or ends like such metadata: damage to one place does not hide
+// the format.
 bool looks_like_metadata(const ByteSource& source);
 
 }  // namespace fsdp::formats::torch_checkpointing

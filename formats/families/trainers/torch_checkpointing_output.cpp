@@ -31,10 +31,10 @@ namespace {
 
 // The archive number of the storages of this output, which no source has.
 constexpr std::uint64_t kOwnArchive = UINT64_MAX;
-// Bytes of an item's name: the file's has the rank and a suffix, too, and at most 255.
+// The most bytes of an item's name: the file's name has at most 255, with the rank and a suffix.
 constexpr std::size_t kMaxNameBytes = 200;
-// Tensors that a live mesh describes are read without a resharder, which expects DTensors in the
-// file; no mesh has a dimension of this name.
+// A name that no dimension of a live mesh has.  The package reads tensors of a live mesh without a
+// resharder, and then expects DTensors in the file.
 constexpr const char* kMeshDimension = "fsdp_ckpt";
 
 Value text(std::string value) {
@@ -50,7 +50,7 @@ Value numbers(const std::vector<std::int64_t>& values) {
 // A tensor of an item, and how it is written.
 struct Written {
   bool cut = false;     // along dimension 0
-  std::string path;     // as the metadata say it
+  std::string path;     // as in the metadata
   TensorRef reference;  // in the source
 };
 
@@ -68,7 +68,7 @@ struct PartRef {
   auto key() const { return std::tuple(reference, box.offset, box.size); }
 };
 
-// A rank's file of an item.
+// The content of a rank's file for an item.
 struct RankObject {
   Value root;
   std::vector<PartRef> parts;  // by the key of their storage
@@ -248,7 +248,7 @@ class FolderOutput : public Output {
     file.finish(options_.sync);
   }
 
-  // Items without tensors are not in it, as in the package's own.
+  // Returns the metadata.  Items without tensors are left out, as the package does.
   std::string metadata() const {
     std::vector<Value> mesh;
     std::vector<Value::Entry> layouts;

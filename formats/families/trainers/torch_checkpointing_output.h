@@ -12,9 +12,9 @@
 namespace fsdp::formats::torch_checkpointing {
 
 // Each top-level key is an item; a state dict of tensors alone becomes the item `model`.  Items
-// with tensors are cut as FSDP would cut them over `world_size` ranks, and the metadata say how;
-// each rank's file has everything else as well.  The rank's parts are plain tensors, which the
-// package loads through a resharder only.
+// with tensors are cut as FSDP would cut them over `world_size` ranks, and the metadata record the
+// cuts.  Each rank's file also has everything else.  The parts are plain tensors, which the package
+// loads only through a resharder.
 // Lifetime: the source outlives the output.
 // Throws: kUnsupported (the content is not a mapping, a key of it cannot be part of a file's name
 // or a path be said in metadata), kUsage (world_size); what ShardingRule and write_pickle throw.

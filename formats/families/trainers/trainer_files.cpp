@@ -30,14 +30,14 @@ std::string stem_of(const std::string& name) {
   return name.substr(0, name.rfind('.'));
 }
 
-// Returns whether it is "_3" or similar, or empty.
+// Returns whether `text` is empty or like "_3".
 bool is_number_behind(std::string_view text) {
   return text.empty() || (text.size() > 1 && text[0] == '_' &&
                           std::all_of(text.begin() + 1, text.end(),
                                       [](unsigned char c) { return std::isdigit(c) != 0; }));
 }
 
-// Returns whether loading it in Python runs no code and needs no classes known only to the trainer.
+// Returns whether Python loads the file without running code and without the trainer's own classes.
 // Throws what reading a torch.save file throws.
 bool is_plain(const fs::path& path) {
   const auto file = file_at(path);

@@ -12,8 +12,8 @@
 
 namespace fsdp::formats {
 
-// Returns whether the name is that of such a file: scheduler, scaler, sampler, dl_state_dict,
-// rng_state, or one of these and "_<number>", as .pt, .pth or .bin.
+// Returns whether the name is that of such a file: scheduler, scaler, sampler, dl_state_dict or
+// rng_state, perhaps with "_<number>", as .pt, .pth or .bin.
 bool is_trainer_file(const std::string& name);
 
 struct TrainerFiles {
@@ -21,10 +21,10 @@ struct TrainerFiles {
   Findings findings;
 };
 
-// Reads those of `names` that are torch.save files of plain values.  With `one_value` each is one
-// value.  A file with such a name that cannot be read is damage: trainers write nothing else under
-// it.  A warning lists the other names, as left_out_finding does.  Throws: kIo, kOutOfMemory,
-// kInterrupted.
+// Reads those of `names` that are torch.save files of plain values.  `one_value`: each file becomes
+// one value.  A file with such a name that cannot be read is damage: trainers write nothing else
+// under these names.  A warning lists the other names, as left_out_finding does.  Throws: kIo,
+// kOutOfMemory, kInterrupted.
 TrainerFiles trainer_files(const std::filesystem::path& folder,
                            const std::vector<std::string>& names, bool one_value);
 

@@ -15,7 +15,7 @@ namespace fsdp::formats::trainer {
 // optimizer.pt or another file of the trainer's (trainer_files.h).
 bool is_trainer_folder(const std::filesystem::path& folder);
 
-// Joins them as `model`, `optimizer`, `scheduler`, ...  A finding names the other files.
+// Opens the parts as `model`, `optimizer`, `scheduler`, ...  A finding names the other files.
 // Throws: what the readers of the parts throw.
 std::unique_ptr<Checkpoint> open_trainer_folder(const std::filesystem::path& folder);
 

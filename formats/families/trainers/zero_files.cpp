@@ -12,13 +12,13 @@
 namespace fsdp::formats::deepspeed {
 namespace {
 
-// Missing ranks named in a message, at most.
+// The most missing ranks named in a message.
 constexpr std::size_t kMaxNamed = 8;
 
 constexpr std::string_view kStageNames[] = {"disabled", "optimizer_states", "gradients", "weights"};
 
-// Returns a number, or that of a member of ZeroStageEnum: made from its number, or, in newer
-// Pythons, taken from the class by its name.
+// Returns a number, or that of a member of ZeroStageEnum.  The pickle makes the member from its
+// number or, in newer Pythons, takes it from the class by its name.
 std::optional<std::int64_t> number_of(const Value& value) {
   const ObjectData* object = value.as_object();
   if (object == nullptr) return value.as_int();

@@ -22,7 +22,7 @@ class ZeroFiles : public ModelFiles {
 
   // Returns 'optimizer_state_dict' of an optimizer file.
   const Value& zero_state(std::uint32_t file) const;
-  // The weights in full precision, by rank.  Throws: kMetaType, kType.
+  // Returns the weights in full precision, by rank.  Throws: kMetaType, kType.
   FlatGroupsByRank master_weights() const;
 
   std::map<std::int64_t, std::uint32_t> optimizers_;  // files by rank
@@ -30,8 +30,8 @@ class ZeroFiles : public ModelFiles {
   std::map<std::string, Parameter> parameters_;
   std::vector<std::vector<std::string>> group_names_;  // names of each group's parameters, in order
 
-  // Adds a finding if the flat tensors hold more or less than the parameters: names and shapes are
-  // then not those that the tensors were made from.
+  // Adds a finding if the flat tensors hold more or less than the parameters: the tensors were then
+  // made from other names and shapes.
   void check_sizes(const FlatGroupsByRank& weights);
 
  private:

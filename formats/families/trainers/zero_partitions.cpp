@@ -6,7 +6,7 @@
 namespace fsdp::formats::deepspeed {
 namespace {
 
-// a + b, at most 2^63 - 1.
+// Returns a + b, but at most 2^63 - 1.
 std::int64_t capped_sum(std::int64_t a, std::int64_t b) {
   std::int64_t sum = 0;
   return __builtin_add_overflow(a, b, &sum) ? INT64_MAX : sum;

@@ -35,18 +35,19 @@ struct FlatRun {
   std::int64_t from = 0;
 };
 
-// Returns the elements of each rank's part of a parameter in stage 3: all parts have the same
-// length, and the last one is padded.
+// Returns the number of elements in each rank's part of a parameter in stage 3: all parts have the
+// same length, and the last one is padded.
 std::int64_t piece_numel(std::int64_t numel, std::int64_t ranks);
-// Returns the beginning of the part of `rank`; numel if there is none.
+// Returns the beginning of the part of `rank`; `numel` if the rank has none.
 std::int64_t piece_begin(std::int64_t numel, std::int64_t piece, std::int64_t rank);
 
-// Stages 1 and 2: each group is one flat tensor, cut into equal partitions; padding at its end may
-// be missing.  Missing ranks leave a gap.  Lifetime: the runs point into `ranks`.
+// Returns the runs of a parameter in stages 1 and 2.  Each group is one flat tensor, cut into equal
+// partitions; padding at its end may be missing.  Missing ranks leave a gap.  Lifetime: the runs
+// point into `ranks`.
 std::vector<FlatRun> runs_by_group(const Parameter& parameter, const FlatGroupsByRank& ranks);
 
-// Stage 3: each parameter is cut separately; its pieces lie at the same place in every rank's
-// groups, which are taken as one run.
+// Returns the runs of a parameter in stage 3.  Each parameter is cut separately; its pieces lie at
+// the same place in every rank's groups, which are joined.
 std::vector<FlatRun> runs_by_parameter(const Parameter& parameter, const FlatGroupsByRank& ranks,
                                        std::int64_t rank_count);
 

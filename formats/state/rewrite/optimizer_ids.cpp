@@ -14,7 +14,7 @@
 namespace fsdp::formats {
 namespace {
 
-// Returns the numbers of an optimizer's parameters by their text; none if it names them.
+// Returns an optimizer's parameter numbers by their text; none if the optimizer uses names.
 std::unordered_map<std::string, std::int64_t> numbers_in(const Value& optimizer) {
   std::unordered_map<std::string, std::int64_t> numbers;
   const Value* groups = member(optimizer, "param_groups");

@@ -18,7 +18,7 @@ Error wrong(ErrorCode code, const std::string& what) {
   return Error(code, what);
 }
 
-// Returns the text of a parameter in a list or a key.
+// Returns a parameter's name, or its id in decimal, from a list or a key.
 std::string parameter_text(const Value& value) {
   if (value.as_string() != nullptr) return *value.as_string();
   if (value.as_int() && *value.as_int() >= 0) return std::to_string(*value.as_int());

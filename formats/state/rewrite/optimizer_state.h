@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the state of an optimizer from the form that it is saved in, and writes it in another one.
+// Reads the state of an optimizer in its saved form, and writes it in another one.
 //
 // Forms: by id ({"state": {0: ...}, "param_groups": [{"params": [0, ...], ...}]}), by name (the
 // same with names), and flattened ("state.<name>.exp_avg", "param_groups.<name>.lr" for every
@@ -18,7 +18,7 @@
 
 namespace fsdp::formats {
 
-// What the keys of the flattened form begin with.
+// The first part of every key in the flattened form.
 inline constexpr std::string_view kFlatState = "state.";
 inline constexpr std::string_view kFlatGroups = "param_groups.";
 
@@ -40,21 +40,21 @@ struct OptimizerState {
   std::vector<Group> groups;
   // The state of each parameter, by its id or name, in the order found.
   std::vector<std::pair<std::string, Value>> state;
-  Value source;  // the part of the state dict that it was found in
+  Value source;  // the part of the state dict that holds the optimizer
 
   std::size_t parameter_count() const;
 };
 
-// Reads a part of a state dict that is an optimizer.  Flattened ones have groups of equal
-// options, in order of appearance; two groups of equal options have become one there.
-// `same` tells whether two options are equal.  An optimizer without parameters is by name.
-// Throws: kKey naming what contradicts: parameters listed twice, ids among names, state of a
+// Reads the optimizer in a part of a state dict.  A flattened optimizer gets one group for each set
+// of equal options, in order of appearance; groups that had equal options become one.  `same` tells
+// whether two options are equal.  An optimizer without parameters is by name.
+// Throws: kKey naming the contradiction: parameters listed twice, ids among names, state of a
 // parameter that no group lists; kType.
 OptimizerState read_optimizer(const Value& part, bool flattened, const ReadValue& read,
                               const std::function<bool(const Value&, const Value&)>& same);
 
-// Writes the state under other keys: `keys` has one for every parameter.  Containers, options and
-// orders stay; ids become integers.  Flattened states become grouped.
+// Returns the state under other keys; `keys` maps the old key of every parameter to its new one.
+// Containers, options and orders stay; ids become integers.  Flattened states become grouped.
 Value write_optimizer(const OptimizerState& optimizer, OptimizerForm form,
                       const std::map<std::string, std::string>& keys);
 

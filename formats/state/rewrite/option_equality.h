@@ -10,8 +10,8 @@
 
 namespace fsdp::formats {
 
-// Values of `content_of` a checkpoint: plain ones, placeholders, and tensors that are single
-// numbers, such as learning rates.  Reads each once.  Lifetime: the checkpoint outlives it.
+// Compares values of `content_of` a checkpoint: plain ones, placeholders, and single-number
+// tensors, such as learning rates.  Reads each once.  Lifetime: the checkpoint outlives it.
 class OptionEquality {
  public:
   explicit OptionEquality(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {}

@@ -22,12 +22,13 @@ namespace {
 
 using Shape = std::vector<std::int64_t>;
 
-// One element whatever the parameter's shape.
+// Returns whether a tensor of this shape has one element.
 bool is_single(const Shape& shape) {
   return std::all_of(shape.begin(), shape.end(), [](std::int64_t size) { return size == 1; });
 }
 
-// Returns whether it is a factored moment: a sum over one dimension.
+// Returns whether `kept` is the shape of a factored moment: the parameter's shape without one
+// dimension.
 bool is_reduced(const Shape& kept, const Shape& parameter) {
   for (std::size_t d = 0; d < parameter.size(); ++d) {
     Shape reduced = parameter;
@@ -47,7 +48,7 @@ struct KeptTensor {
 };
 
 KeptTensor::Kind kind_of(std::string_view name) {
-  // The counters that PyTorch's optimizers keep beside averages.
+  // The counters that PyTorch's optimizers keep beside the averages.
   for (const std::string_view counter : {"step", "mu", "eta", "mu_product"}) {
     if (name == counter) return KeptTensor::Kind::kCounter;
   }
@@ -78,8 +79,8 @@ bool fits(const KeptTensor& kept, const Shape& parameter) {
          (kept.kind == KeptTensor::Kind::kFactored && is_reduced(kept.shape, parameter));
 }
 
-// Returns the first shape that does not fit; nullptr if all do.  At least one of the tensors that
-// should be like the parameter has to have its shape.
+// Returns the first shape that does not fit; nullptr if all fit.  At least one of the tensors that
+// usually have the parameter's shape must have it.
 const Shape* misfit(const Kept& kept, const std::string& key, const ModelParameter& parameter) {
   const auto found = kept.find(key);
   if (found == kept.end() || !parameter.shape) return nullptr;
@@ -153,7 +154,8 @@ class Matcher {
                 (!counted || optimizer_.groups.size() <= 1))) {
       by_position(ids);
     } else if (!counted) {
-      // The order holds something that is not a parameter: ids still follow the model.
+      // `order` also has tensors that are not parameters, but the ids still follow the model's
+      // order.
       by_sequences({sorted});
     } else {
       std::vector<std::vector<std::string>> groups;
@@ -189,7 +191,7 @@ class Matcher {
     }
   }
 
-  // Each shape must belong to only one parameter.
+  // Decides ids whose shapes fit only one parameter.
   void by_shape_alone(const std::vector<std::string>& ids) {
     std::vector<std::string> open = ids;
     for (bool progress = true; progress && !open.empty();) {
@@ -213,7 +215,7 @@ class Matcher {
         "their shapes are one, and the order in " + order_.origin + " may not be the model's");
   }
 
-  // Returns at most two.  Throws kShape if there is none.
+  // Returns at most two candidates.  Throws kShape if there is none.
   std::vector<std::size_t> candidates(const std::string& id) const {
     std::vector<std::size_t> found;
     for (std::size_t p = 0; p < taken_.size() && found.size() < 2; ++p) {
@@ -236,8 +238,8 @@ class Matcher {
                                         " fits none that is left of ", order_.origin));
   }
 
-  // The parameters of each sequence come in the order of the model; a sequence that fits into the
-  // model in only one way is thereby decided, and leaves less room for the others.
+  // Decides the ids of each sequence, whose parameters are in the model's order.  A sequence that
+  // fits into the model in only one way is decided, which leaves less room for the others.
   void by_sequences(const std::vector<std::vector<std::string>>& sequences) {
     std::vector<std::size_t> open(sequences.size());
     std::iota(open.begin(), open.end(), 0U);
@@ -266,7 +268,7 @@ class Matcher {
     }
   }
 
-  // Returns the places of the ids with each as far to the front, or to the back, as possible.
+  // Returns the positions of the ids, each as far to the front, or to the back, as possible.
   std::vector<std::size_t> laid(const std::vector<std::string>& ids, bool back) const {
     std::vector<std::size_t> places(ids.size());
     std::size_t next = 0;  // parameters passed, from the front or from the back
@@ -288,7 +290,7 @@ class Matcher {
   std::map<std::string, std::string> names_;
 };
 
-// Returns whether names are in the order of a module's state dict.
+// Returns whether the names are in the order of a module's state dict.
 bool in_module_order(const std::vector<std::string>& names) {
   std::unordered_set<std::string> left;                 // modules that were left
   std::unordered_set<std::string> biases;               // modules with a bias seen, but no weight
@@ -331,7 +333,7 @@ std::unordered_map<std::string, std::size_t> positions_of(const ParameterOrder& 
   return positions;
 }
 
-// Returns whether names are in the order of `order`; false if it lacks one.
+// Returns whether the names are in the order `order`; false if it lacks one.
 bool in_order(const std::vector<std::string>& names, const ParameterOrder& order) {
   const auto positions = positions_of(order);
   std::size_t next = 0;
@@ -414,7 +416,7 @@ std::map<std::string, std::string> ids_of_names(OptimizerState& optimizer,
         }
         ids.emplace(name, std::to_string(at->second));
       }
-      // A sorted list has lost its order.
+      // A sorted list does not keep the model's order.
       if (!ordered || std::is_sorted(group.params.begin(), group.params.end())) {
         std::sort(group.params.begin(), group.params.end(),
                   [&](const auto& a, const auto& b) { return positions.at(a) < positions.at(b); });

@@ -102,8 +102,8 @@ class Rekeying {
     return write_optimizer(optimizer, options_.to, ids);
   }
 
-  // PyTorch counts through the groups, so parameter i of the model is number i only if there is one
-  // group.  Throws: kRekeyAmbiguous: a list of names has nothing to be compared with.
+  // PyTorch counts ids across groups, so parameter i of the model is id i only with one group.
+  // Throws: kRekeyAmbiguous if neither names nor shapes can confirm the order.
   static void check_order(const OptimizerState& optimizer, const ParameterOrder& order) {
     const bool named = !optimizer.groups.empty() && !optimizer.groups[0].param_names.empty();
     const bool shapes =
@@ -129,7 +129,7 @@ class Rekeying {
     }
   }
 
-  // Sorts, which shows that the order is lost.
+  // Sorts the lists: a sorted list shows that its order is lost.
   static void sort_groups(OptimizerState& optimizer) {
     for (auto& group : optimizer.groups) std::sort(group.params.begin(), group.params.end());
   }
@@ -156,7 +156,7 @@ class Rekeying {
 
 bool keeps_order(const Checkpoint& checkpoint) {
   const CheckpointDescription& description = checkpoint.description();
-  // Writers of safetensors sort; ranks save only their own parts.
+  // Writers of safetensors sort names; each rank saves only its own parts.
   return description.format != "safetensors" && description.ranks == 1;
 }
 
@@ -168,7 +168,7 @@ std::optional<ParameterOrder> model_order(const Checkpoint& checkpoint, const Va
     const std::string name = part.path.empty() ? "" : step_text(part.path.back());
     return name == "model" || name == "state_dict" || name == "module";
   };
-  // Beside a model there may be averages of its weights, and models that it is distilled from.
+  // A checkpoint may also hold averages of the weights, and models for distillation.
   if (parts.size() > 1 && std::count_if(parts.begin(), parts.end(), named) == 1)
     std::erase_if(parts, [&](const StatePart& part) { return !named(part); });
   if (parts.size() != 1) return std::nullopt;

@@ -19,16 +19,15 @@ struct RekeyOptions {
   std::optional<ParameterOrder> order;  // given by the user; otherwise the checkpoint's own
 };
 
-// The result for one optimizer.
 struct RekeyedOptimizer {
   std::string key;  // "optimizer_states.0"; empty if it is the whole checkpoint
   OptimizerForm from = OptimizerForm::kIds;
   std::uint64_t groups = 0;
   std::uint64_t parameters = 0;
   std::uint64_t without_state = 0;
-  std::string order;  // the source of names or ids
+  std::string order;  // where the names or ids come from
   bool shapes_checked = false;
-  // The old and new keys of parameters, in the order of the groups; none if they stay.
+  // The old and new keys of parameters, in the order of the groups; empty if the keys stay.
   std::vector<std::pair<std::string, std::string>> keys;
 };
 
@@ -37,17 +36,17 @@ struct Rekeyed {
   std::vector<RekeyedOptimizer> optimizers;
 };
 
-// Returns whether the checkpoint lists its keys in the order in which they were saved: a folder of
-// several ranks has lost it.
+// Returns whether the checkpoint lists its keys in the order in which they were saved, which a
+// folder of several ranks does not.
 bool keeps_order(const Checkpoint& checkpoint);
 
-// Returns the order of the parameters of a checkpoint's model; nothing if it holds none, or
-// several.
+// Returns the order of the parameters of a checkpoint's model; nothing if the checkpoint holds no
+// model, or several.
 std::optional<ParameterOrder> model_order(const Checkpoint& checkpoint, const Value& content,
                                           const std::string& origin);
 
-// Returns `content` with every optimizer in the requested form; one that has it already stays.
-// Throws: kKey if there is no optimizer, or several and `order` has ids' names; what
+// Returns `content` with every optimizer in the requested form; optimizers already in that form
+// stay. Throws: kKey if there is no optimizer, or several and `order` gives names for ids; what
 // read_optimizer, names_of_ids, ids_of_names, check_shapes and reading values throw.
 Rekeyed rekey_content(const Checkpoint& checkpoint, const Value& content,
                       const RekeyOptions& options);

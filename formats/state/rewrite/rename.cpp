@@ -50,7 +50,7 @@ class Parts {
     return std::any_of(kinds_.begin(), kinds_.end(),
                        [](const auto& part) { return part.second == PartKind::kModel; });
   }
-  // The part that the leaf lies in: its kind and the number of steps that lead to it.
+  // Returns the kind of the part that holds the leaf, and the number of steps to that part.
   std::pair<PartKind, std::size_t> of(const PlacedLeaf& leaf) const {
     KeyPath path;
     std::pair<PartKind, std::size_t> found{PartKind::kOther, 0};
@@ -74,13 +74,13 @@ std::optional<NamePlace> name_in(const PlacedLeaf& leaf, PartKind kind, std::siz
   if (text == nullptr || text->empty()) return std::nullopt;
   switch (kind) {
     case PartKind::kModel:
-      // The model of a folder whose top level also holds other things.
+      // The model of a folder that also holds other things at its top level.
       if (part == 0 && path.size() != 1) return std::nullopt;
       return NamePlace{part, 0, text->size()};
     case PartKind::kOptimizer: {
       if (*text != "state" || part + 1 >= path.size()) return std::nullopt;
       const std::string* name = text_of(path[part + 1]);
-      // Numbers are ids.
+      // Numbers are ids of parameters, not names.
       if (name == nullptr || path[part + 1].key.as_string() == nullptr || is_number(*name))
         return std::nullopt;
       return NamePlace{part + 1, 0, name->size()};
@@ -98,7 +98,7 @@ std::optional<NamePlace> name_in(const PlacedLeaf& leaf, PartKind kind, std::siz
   return std::nullopt;
 }
 
-// Returns whether the leaf is a list of parameters of an optimizer's group, or all groups.
+// Returns whether the leaf is a list of parameters in an optimizer's group, or all groups.
 bool may_list_names(const PlacedLeaf& leaf, PartKind kind, std::size_t part) {
   const auto& path = leaf.path;
   if (kind != PartKind::kOptimizer || path.size() <= part) return false;
@@ -110,7 +110,7 @@ bool may_list_names(const PlacedLeaf& leaf, PartKind kind, std::size_t part) {
          (*option == "params" || *option == "param_names");
 }
 
-// Calls `visit` for every text in a list of names, also in lists of groups.
+// Calls `visit` for every text in a list of names, and in the lists of all groups.
 template <typename Visit>
 void visit_names(const Value& value, const Visit& visit) {
   for (const Value& item : value.items()) {
@@ -144,7 +144,7 @@ class Renamer {
     kept.reserve(leaves_.size());
     for (std::size_t i = 0; i < leaves_.size(); ++i) {
       PlacedLeaf& leaf = leaves_[i];
-      // Calls both, because each marks the rules that it used.
+      // Both must run: each marks the rules that it used.
       const bool named = rename_names(leaf, i);
       const bool dropped = is_dropped(leaf, names.key_globs(), used_globs);
       if (!named || dropped) {
@@ -170,7 +170,7 @@ class Renamer {
   }
 
  private:
-  // The names that concern a leaf.
+  // How names occur in a leaf.
   struct Naming {
     std::optional<NamePlace> place;
     std::size_t part = 0;
@@ -210,7 +210,7 @@ class Renamer {
       if (leads) leading_.push_back(name);
     };
     namings_.reserve(leaves_.size());
-    // Models first, so that their names count as leading.
+    // Models come first, so that their names count as leading.
     for (const PlacedLeaf& leaf : leaves_) {
       const auto [kind, part] = parts_.of(leaf);
       const bool lists = may_list_names(leaf, kind, part);
@@ -292,8 +292,8 @@ class Renamer {
                                             : Value::list(std::move(items));
   }
 
-  // Renames the modules in a model's OrderedDict, which keeps their versions by name in an
-  // attribute.
+  // Renames the modules in a model's OrderedDict, whose attribute `_metadata` holds versions by
+  // module name.
   Value with_renamed_modules(const Value& container) {
     const ObjectData* object = container.as_object();
     if (object == nullptr || !object->built) return container;
@@ -315,8 +315,8 @@ class Renamer {
   Value renamed_modules(const Value& metadata) const {
     const auto entries = mapping_entries(metadata);
     if (!entries) return metadata;
-    // A wrapper and the wrapped module may get the same name: the inner one, which comes later,
-    // stays.
+    // A wrapper and the wrapped module may get the same name: the inner one, which comes later, is
+    // kept.
     std::vector<Value::Entry> renamed;
     std::unordered_map<std::string, std::size_t> places;
     for (const auto& [name, value] : *entries) {

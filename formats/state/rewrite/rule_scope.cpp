@@ -37,7 +37,7 @@ Error partial(const std::string& what, Hint hint = {}) {
   return Error(ErrorCode::kUsage, what, std::move(hint));
 }
 
-// The number of parameters of a part that satisfy a condition.
+// Counts the parameters of a part, and those that satisfy a condition.
 struct Count {
   std::size_t total = 0;
   std::size_t hit = 0;
@@ -63,7 +63,7 @@ class Scoping {
   }
 
  private:
-  // A key, with the name in it as left by the rules so far.
+  // A key, and the place of the parameter's name in it after the rules so far.
   struct Seen {
     std::string key;
     std::size_t begin = 0;
@@ -116,7 +116,7 @@ class Scoping {
     }
     bool names = false;
     bool others = false;
-    std::unordered_set<std::string_view> moved;  // names that leave their level without the prefix
+    std::unordered_set<std::string_view> moved;  // names that lose the prefix in their level
     for (const auto& [part, count] : counted([&](std::size_t i) { return has(seen_[i].key); })) {
       if (targets_[part].kind != PartKind::kModel) continue;
       const std::string front = front_of(targets_[part].part);
@@ -157,7 +157,7 @@ class Scoping {
     return counts;
   }
 
-  // Returns the part of a removed prefix that a name keeps: the level that it lies in.
+  // Returns the start of a removed prefix that names keep: the level of their part.
   static std::string kept_front(const std::string& prefix, const std::string& part) {
     const std::string front = front_of(part);
     return prefix.starts_with(front) ? front : std::string();
@@ -170,7 +170,7 @@ class Scoping {
                    {Remedy::kMovePrefix, prefix + "=" + kept_front(prefix, targets_[part].part)});
   }
 
-  // Refuses if an optimizer would go on using the old names of parameters.
+  // Refuses a rule after which an optimizer would keep the old names of parameters.
   void refuse_left_names(const std::unordered_set<std::string_view>& moved,
                          const std::string& rule) const {
     if (moved.empty()) return;
@@ -194,8 +194,8 @@ class Scoping {
     bool other = false;                          // neither a level of a model nor a parameter
     std::string part;                            // the part whose parameters it renames
     std::optional<NameRule> names;               // ... by their names
-    std::unordered_set<std::string_view> moved;  // parameters that it moves out of their level
-    const RuleTarget* optimizer = nullptr;       // a parameter only in an optimizer
+    std::unordered_set<std::string_view> moved;  // parameters moved out of their level
+    const RuleTarget* optimizer = nullptr;       // the first parameter matched only in an optimizer
   };
 
   void rename() {
@@ -270,7 +270,7 @@ class Scoping {
                        "that begins with '/' these keys alone"));
   }
 
-  // Refuses a rule that matches both keys outside of every model and parameters inside.
+  // Refuses a rule that matches keys outside every model and also parameters inside one.
   void refuse_ambiguous(const NameRule& rule) const {
     const RuleTable table({rule});
     for (std::size_t i = 0; i < bare_names_.size(); ++i) {
@@ -281,8 +281,8 @@ class Scoping {
     }
   }
 
-  // Rules for the names of one model apply to all models with such names, so these must agree or
-  // have none.
+  // Rules for the names of one model apply to all models that have such names; therefore their
+  // rules must agree.
   void add_derived(const std::vector<std::pair<NameRule, std::string>>& derived) {
     if (derived.empty()) return;
     std::vector<NameRule> rules;
