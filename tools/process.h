@@ -6,9 +6,9 @@
 
 namespace fsdp::cli {
 
-// Stores SIGINT, SIGTERM and SIGHUP as a request to stop (formats/bytes/base/interrupt.h), unless the
-// parent ignores them.  If no loop notices within most of a second, removes temporaries and ends
-// this process.  Makes writing to a closed pipe an error instead of a signal.  Opens closed
+// Stores SIGINT, SIGTERM and SIGHUP as a request to stop (formats/bytes/base/interrupt.h), unless
+// the parent ignores them.  If no loop notices within most of a second, removes temporaries and
+// ends this process.  Makes writing to a closed pipe an error instead of a signal.  Opens closed
 // descriptors 0 to 2, so that no file of ours becomes standard output.  Raises the limit on open
 // files as far as this user may.
 void prepare_process();

@@ -14,7 +14,8 @@ namespace fsdp::formats {
 // Receives decompressed bytes in order.
 using ByteSink = std::function<void(std::span<const std::byte>)>;
 
-// Both functions charge their output to the process's budget (formats/bytes/base/budget.h: OverWork).
+// Both functions charge their output to the process's budget (formats/bytes/base/budget.h:
+// OverWork).
 
 // Inflates the raw deflate stream that fills `source`; exactly `expected_bytes` must come out.
 // Throws: kLimitRatio if more would come out, or `expected_bytes` cannot, kTruncated, kZipMismatch

@@ -23,7 +23,8 @@ class TensorFiles : public Checkpoint {
   // Announces that these elements of the tensor at `location` will be read.  See
   // Checkpoint::expect_chunk.
   bool expect_elements(const Location& location, DType dtype, ElementRange part) const;
-  explicit TensorFiles(std::shared_ptr<const Folder> folder) : folder_(std::move(folder)), pool_(*folder_) {}
+  explicit TensorFiles(std::shared_ptr<const Folder> folder)
+      : folder_(std::move(folder)), pool_(*folder_) {}
   // Returns a tensor of a file, whole and dense.  Throws: what FilePool::get throws.
   ChunkData tensor_data(std::uint32_t file, std::uint64_t offset, std::uint64_t bytes,
                         DType dtype) const;

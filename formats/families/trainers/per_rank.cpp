@@ -33,7 +33,8 @@ bool is_flat_parameter(const std::string& key) {
 class PerRankCheckpoint : public TorchFileSet {
  public:
   // Without `find`, the values themselves tell their places.
-  PerRankCheckpoint(std::shared_ptr<const Folder> opened, const RankFiles& set, const PartFinder& find)
+  PerRankCheckpoint(std::shared_ptr<const Folder> opened, const RankFiles& set,
+                    const PartFinder& find)
       : TorchFileSet(std::move(opened)) {
     std::vector<std::string> names;
     for (const auto& [rank, name] : set.files) names.push_back(name);
