@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The only place where LibTorch's tensors and state dicts become those of formats/, and back.
+// Converts LibTorch's tensors and state dicts to those of formats/, and back. Nothing else does.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@
 
 namespace fsdp::internal {
 
-// Throws: c10::Error naming the dtype if the other side has none like it.
+// Throws: c10::Error naming the dtype if the other side does not have it.
 formats::DType dtype_of(c10::ScalarType type);
 c10::ScalarType scalar_type_of(formats::DType dtype);
 
