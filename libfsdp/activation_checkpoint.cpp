@@ -257,7 +257,8 @@ std::vector<at::Tensor> run_checkpointed(FlatFunction function,
     variables.push_back(inputs[i]);
     requires_grad = requires_grad || inputs[i].requires_grad();
   }
-  // Parameters are not inputs. Without an input that requires a gradient, backward would skip this.
+  // Parameters are not inputs.  Without an input that requires a gradient, backward would skip
+  // this.
   if (!requires_grad) variables.push_back(at::empty({}).set_requires_grad(true));
 
   const auto defined = CheckpointFunction::apply(FirstRun{call, inputs}, at::TensorList(variables));

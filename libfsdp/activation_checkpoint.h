@@ -6,9 +6,9 @@
 //   auto y = fsdp::checkpoint([this](const at::Tensor& h) { return block->forward(h); }, x);
 //   x = fsdp::checkpoint_module(block, x);  // where the options' policy says so
 //
-// The function is called twice and must do the same both times. Random draws (dropout) from the
-// generators of the CPU and of the arguments' devices repeat, under the same autocast. What the
-// function captures must live until backward ends. Side effects happen twice: a batch norm inside
+// The function is called twice and must do the same both times.  Random draws (dropout) from the
+// generators of the CPU and of the arguments' devices repeat, under the same autocast.  What the
+// function captures must live until backward ends.  Side effects happen twice: a batch norm inside
 // updates its running statistics twice.
 //
 // Gradients flow to the arguments and to every parameter that the function uses, even if no
@@ -36,7 +36,7 @@ namespace fsdp {
 using CheckpointPolicy = std::function<bool(const torch::nn::Module&)>;
 
 // Sets this thread's policy while it lives; a sharded module's forward opens a scope with the
-// policy of its options. Scopes nest; a null policy recomputes nothing. Recomputation runs under
+// policy of its options.  Scopes nest; a null policy recomputes nothing.  Recomputation runs under
 // the policy of the function's first run, so that nested checkpoints behave alike.
 class CheckpointPolicyScope {
  public:
@@ -63,7 +63,7 @@ std::vector<at::Tensor> run_checkpointed(FlatFunction function,
 
 }  // namespace internal
 
-// Returns the function's result. Arguments and result may be tensors; optionals, vectors, arrays,
+// Returns the function's result.  Arguments and result may be tensors; optionals, vectors, arrays,
 // pairs, tuples and maps of tensors; and any copyable type without tensors.
 // Throws: in backward, c10::Error under autograd::grad or under backward with `inputs` or
 // create_graph, which reentrant backwards do not support; also if an argument was modified in place

@@ -14,10 +14,10 @@
 //   fsdp::load("run/step-400", state);        // any number of ranks
 //
 // Note [a save]: ranks compare what they are about to save (names, shapes, dtypes), so that each
-// can compute the place of every value in every rank's file. Rank 0 makes a folder under a
+// can compute the place of every value in every rank's file.  Rank 0 makes a folder under a
 // temporary name; every rank writes, checks and fsyncs its file there; rank 0 writes `.metadata`,
-// then the seal, fsyncs, and renames the folder into place. If any rank dies at any moment, the
-// destination is either unchanged or the complete new checkpoint. A step that fails on one rank
+// then the seal, fsyncs, and renames the folder into place.  If any rank dies at any moment, the
+// destination is either unchanged or the complete new checkpoint.  A step that fails on one rank
 // fails on all (see agree.h).
 #pragma once
 
@@ -56,36 +56,36 @@ struct SaveOptions {
   // elsewhere kAlways is used.
   PageCache page_cache = PageCache::kWhileQuick;
   // Adds a seal to a folder: the sizes and CRC-32s of all files, which `fsdp-ckpt verify` checks.
-  // Making it reads no data back. PyTorch ignores the seal; save_file() writes none.
+  // Making it reads no data back.  PyTorch ignores the seal; save_file() writes none.
   bool seal = true;
 };
 
 // Collective over `group`, all of whose ranks must hold `state` with the same keys, shapes and
-// dtypes. Makes missing folders above `folder`. Whole tensors are written once, by the rank with
-// the least to write so far. Plain values are rank 0's. Each part of a sharded tensor is written by
-// one rank.
+// dtypes.  Makes missing folders above `folder`.  Whole tensors are written once, by the rank with
+// the least to write so far.  Plain values are rank 0's.  Each part of a sharded tensor is written
+// by one rank.
 // Memory: 8 MiB beside the state itself on the CPU; on an accelerator one tensor's part as well.
 // Throws: on every rank, c10::Error naming the ranks and each one's message: a URL, no space, a
 // folder that not all ranks see, a destination that exists, state that differs between ranks.
 void save(const std::filesystem::path& folder, const StateDict& state,
           const std::shared_ptr<ProcessGroup>& group, const SaveOptions& options = {});
 
-// Collective over `group`. Saves `parts` as save() does, and `meta` beside it as one torch.save
+// Collective over `group`.  Saves `parts` as save() does, and `meta` beside it as one torch.save
 // file, `meta.pt`: the layout of Lightning's folders, where `parts` is {"model": ...,
 // "optimizer_0": ..., ...}.
 void save_with_meta(const std::filesystem::path& folder, const StateDict& parts,
                     const StateDict& meta, const std::shared_ptr<ProcessGroup>& group,
                     const SaveOptions& options = {});
 
-// Collective over `group`. Saves `state` as one torch.save file, which
-// torch.load(weights_only=True) reads. Rank 0 writes the file from its own `state`: see
+// Collective over `group`.  Saves `state` as one torch.save file, which
+// torch.load(weights_only=True) reads.  Rank 0 writes the file from its own `state`: see
 // StateDictType::kFull.
 // Throws: as save(); also if rank 0's state holds sharded tensors.
 void save_file(const std::filesystem::path& file, const StateDict& state,
                const std::shared_ptr<ProcessGroup>& group, const SaveOptions& options = {});
 
 struct LoadOptions {
-  // true: a key that only `state` or only the checkpoint has is an error. false: such keys are
+  // true: a key that only `state` or only the checkpoint has is an error.  false: such keys are
   // reported and left as they are.
   bool strict = true;
   // true: another floating-point dtype is converted and reported; false: it is an error.
@@ -94,19 +94,19 @@ struct LoadOptions {
   // ranks together read in full.
   bool verify = true;
   // Python globals in pickles, as "module.name", to read as plain data, beside those that the
-  // formats know. None of their code is run.
+  // formats know.  None of their code is run.
   std::set<std::string> allowed_globals;
 };
 
-// Collective over `group`. Fills the tensors of `state` in place and replaces its plain values.
+// Collective over `group`.  Fills the tensors of `state` in place and replaces its plain values.
 // `path` is a folder or file that fsdp-ckpt reads, with keys like those of `state`, or the URL of
-// one: s3://, gs://, hf://, https://. Each rank reads only what it needs, on four threads; from a
+// one: s3://, gs://, hf://, https://.  Each rank reads only what it needs, on four threads; from a
 // store with up to 48 requests at once.
 // Memory: up to 38 MiB a thread; on an accelerator one tensor's part a thread as well; for a URL 64
 // MiB more.
-// Throws: on every rank, c10::Error. Missing keys, unexpected keys (with the nearest names) and
-// tensors of other shapes are all named at once, before anything is written to. An error for damage
-// names file, key and byte; tensors may then be partly filled.
+// Throws: on every rank, c10::Error.  Missing keys, unexpected keys (with the nearest names) and
+// tensors of other shapes are all named at once, before anything is written to.  An error for
+// damage names file, key and byte; tensors may then be partly filled.
 LoadReport load(const std::filesystem::path& path, StateDict& state,
                 const std::shared_ptr<ProcessGroup>& group, const LoadOptions& options = {});
 
@@ -136,7 +136,7 @@ struct TrainingState {
 // Throws: c10::Error if a name is empty, has dots, or is taken.
 void save(const std::filesystem::path& folder, const TrainingState& state,
           const SaveOptions& options = {});
-// Collective. Saves the same state in one file: "state_dict", "optimizer_states" (by PARAM_ID) and
+// Collective.  Saves the same state in one file: "state_dict", "optimizer_states" (by PARAM_ID) and
 // `extra`; for each further model, a dict of the first two under its name.
 void save_file(const std::filesystem::path& file, const TrainingState& state,
                const SaveOptions& options = {});
@@ -145,11 +145,11 @@ struct TrainingLoadOptions : LoadOptions {
   bool optimizers = true;  // false: leave them as they are
   bool extra = true;
 };
-// Collective. Loads every format and layout that fsdp-ckpt reads. The model is the only model in
+// Collective.  Loads every format and layout that fsdp-ckpt reads.  The model is the only model in
 // the checkpoint, or the one called "model", "state_dict" or "module"; a further model is the only
-// one under its name. Optimizers are matched in order, their states by name, by id or flattened. To
-// load a checkpoint with weights only, set `optimizers` to false. `extra` gets everything else;
-// values without a counterpart as a StateValue are reported as unexpected. A missing meta.pt in a
+// one under its name.  Optimizers are matched in order, their states by name, by id or flattened.
+// To load a checkpoint with weights only, set `optimizers` to false.  `extra` gets everything else;
+// values without a counterpart as a StateValue are reported as unexpected.  A missing meta.pt in a
 // folder of save() gives a warning, and is reported.
 // Throws: as load(); if a model is missing, or more optimizers are given than saved; if an
 // optimizer's state lacks a parameter that this optimizer has; if `strict` and there is no state

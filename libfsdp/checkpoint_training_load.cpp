@@ -54,7 +54,7 @@ Value without_optimizers(const Value& content, const std::vector<StatePart>& par
 }
 
 // Returns the place of the model in `models`, which may also be averages of its weights, and other
-// tensors by names. If there are several, returns the one with a usual name of a model.
+// tensors by names.  If there are several, returns the one with a usual name of a model.
 // Throws: c10::Error if none or several of them have such a name.
 std::size_t chosen_model(const std::vector<StatePart>& models, const std::string& path) {
   if (models.size() == 1) return 0;
@@ -67,7 +67,7 @@ std::size_t chosen_model(const std::vector<StatePart>& models, const std::string
   return named[0];
 }
 
-// Returns whether a part belongs to the model of this name. A part of the first model, whose name
+// Returns whether a part belongs to the model of this name.  A part of the first model, whose name
 // is empty, is under none of the names.
 bool is_of(const StatePart& part, const std::string& name, const std::vector<TrainedModel>& all) {
   const auto is_under = [&](const std::string& other) {

@@ -23,7 +23,7 @@ using namespace internal;
 namespace {
 
 // The groups over which a parameter is divided: the one over which it is sharded, and those of its
-// placements. Empty: each rank holds all of it.
+// placements.  Empty: each rank holds all of it.
 using Groups = std::vector<std::shared_ptr<ProcessGroup>>;
 
 struct Held {

@@ -28,14 +28,14 @@ struct MeshDim {
 // Copies refer to the same mesh.
 class DeviceMesh {
  public:
-  // Collective over `group`. Ranks fill the mesh in order, the last dimension first. Makes a group
-  // for each dimension.
+  // Collective over `group`.  Ranks fill the mesh in order; the last dimension runs fastest.  Makes
+  // a group for each dimension.
   // Throws: c10::Error if the sizes do not multiply to the group's; for an empty or repeated name.
   DeviceMesh(const std::shared_ptr<ProcessGroup>& group, const std::vector<MeshDim>& dims);
 
   // Returns the mesh of the named dimensions (or of none), in that order, over the ranks that share
-  // this rank's coordinates in the other dimensions. Throws: c10::Error listing the dimensions if a
-  // name is unknown.
+  // this rank's coordinates in the other dimensions.  Throws: c10::Error listing the dimensions if
+  // a name is unknown.
   DeviceMesh operator[](const std::string& name) const;
   DeviceMesh select(const std::vector<std::string>& names) const;
 
@@ -45,7 +45,7 @@ class DeviceMesh {
   // Returns this rank's coordinate.
   int coordinate(std::size_t dim) const;
   const std::shared_ptr<ProcessGroup>& group(std::size_t dim) const;
-  // Returns the group of a mesh of one dimension. Throws: c10::Error for other meshes.
+  // Returns the group of a mesh of one dimension.  Throws: c10::Error for other meshes.
   const std::shared_ptr<ProcessGroup>& group() const;
 
   // The mesh that this one was selected from, and the group of all its ranks.

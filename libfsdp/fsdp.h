@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Includes all of the library that a training program needs. Leaves out <torch/torch.h>, which
+// Includes all of the library that a training program needs.  Leaves out <torch/torch.h>, which
 // makes a compile half as long again: include <torch/nn/modules/linear.h> and what else the program
 // uses.
 #pragma once

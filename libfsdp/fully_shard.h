@@ -13,7 +13,7 @@
 //   optimizer.step();
 //
 // Note [first touch without a wrapper]: nothing tells when the forward of such a module begins or
-// ends. The first operator that takes a parameter begins the forward, and a backward ends it.
+// ends.  The first operator that takes a parameter begins the forward, and a backward ends it.
 // Without a backward, the units of the last operators stay gathered until state is read or written,
 // shards are stepped and used again, or reshard() is called.
 #pragma once
@@ -44,7 +44,7 @@ struct MixedPrecisionPolicy {
   std::optional<c10::ScalarType> param_dtype = {};
   // The dtype of gradients while they are reduced; default: param_dtype.
   std::optional<c10::ScalarType> reduce_dtype = {};
-  // The dtype of the module's outputs; default: as forward makes them. If set, a module that has
+  // The dtype of the module's outputs; default: as forward makes them.  If set, a module that has
   // submodules must be called by call(); otherwise its first operator throws.
   std::optional<c10::ScalarType> output_dtype = {};
   // Cast inputs to param_dtype.
@@ -52,15 +52,15 @@ struct MixedPrecisionPolicy {
 };
 
 struct FullyShardOptions {
-  // Members with names of FsdpOptions are described there. An inner module may have other groups
+  // Members with names of FsdpOptions are described there.  An inner module may have other groups
   // than the module around it; the groups of the outermost module are the ranks that train.
   std::shared_ptr<ProcessGroup> process_group = {};
   std::shared_ptr<ProcessGroup> replicate_group = {};
-  // See FsdpOptions::device_mesh. With two dimensions, kFullShard means kHybridShard.
+  // See FsdpOptions::device_mesh.  With two dimensions, kFullShard means kHybridShard.
   std::optional<DeviceMesh> mesh = {};
   std::optional<int> node_size = {};
   ShardingStrategy sharding_strategy = ShardingStrategy::kFullShard;
-  // Default: as the strategy says. A number N: as true, but from forward to backward each N
+  // Default: as the strategy says.  A number N: as true, but from forward to backward each N
   // consecutive ranks hold the parameters together, and gather them among themselves.
   std::optional<std::variant<bool, int>> reshard_after_forward = {};
   MixedPrecisionPolicy mp_policy = {};
@@ -76,10 +76,10 @@ struct FullyShardOptions {
   std::int64_t bucket_bytes = 4 << 20;
 };
 
-// Collective. Shards the module in place, as one unit with everything below it that is not sharded
-// already. Modules that inner calls have sharded keep their options.
-// Returns: a handle with the functions of FullyShardedDataParallel except forward. The outermost
-// module's handle must be kept as long as the module is used. Inner handles are needed only for
+// Collective.  Shards the module in place, as one unit with everything below it that is not sharded
+// already.  Modules that inner calls have sharded keep their options.
+// Returns: a handle with the functions of FullyShardedDataParallel except forward.  The outermost
+// module's handle must be kept as long as the module is used.  Inner handles are needed only for
 // their own functions, and belong to the outermost.
 // Throws: as ShardedModule; also if an inner module has run a forward already.
 std::shared_ptr<ShardedModule> fully_shard(std::shared_ptr<torch::nn::Module> module,

@@ -58,7 +58,7 @@ struct WrappedModule;
 struct SummonOptions {
   bool recurse = true;  // units below the root too
   // Copy values written to full parameters back to the shards when the scope ends; ranks must write
-  // the same. kNoShard keeps written values in any case, as in PyTorch, unless rank0_only.
+  // the same.  kNoShard keeps written values in any case, as in PyTorch, unless rank0_only.
   bool writeback = true;
   bool rank0_only = false;  // other ranks see the parameters without memory
   bool offload_to_cpu = false;
@@ -99,25 +99,25 @@ class UnshardHandle {
 
 // Everything except forward: the part that does not depend on the module's type.
 //
-// A handle may belong to a module inside a sharded one (see fully_shard.h). It then covers that
+// A handle may belong to a module inside a sharded one (see fully_shard.h).  It then covers that
 // module alone: its parameters, units and state, under their names in that module.
 class ShardedModule {
  public:
   // Collective.  Shards the module in place.
   // Requires: afterwards nothing but the module's own forward moves or replaces the module's
   // parameters (to(), load, set_data), and nothing registers more; otherwise the next forward
-  // throws. An optimizer over the module's own parameters, made before or after, throws in its
+  // throws.  An optimizer over the module's own parameters, made before or after, throws in its
   // first step after a backward.
   // Parameters may be frozen and thawed at any time between steps, by set_requires_grad() on the
-  // module's parameter or on its shard; the other one follows at the next forward. Every rank must
-  // do the same. If use_orig_params is false, all parameters of a unit must change together, or
+  // module's parameter or on its shard; the other one follows at the next forward.  Every rank must
+  // do the same.  If use_orig_params is false, all parameters of a unit must change together, or
   // forward throws.
   // Throws: c10::Error for options that contradict each other, parameters that are sharded already,
   // parameters shared by several units, frozen parameters mixed with others if use_orig_params is
   // false, modules on several devices, meta parameters that nothing initializes, ranks whose
   // modules or options differ.
   ShardedModule(std::shared_ptr<torch::nn::Module> module, FsdpOptions options);
-  // Not collective. Leaves the module's parameters without memory, unless a module around it was
+  // Not collective.  Leaves the module's parameters without memory, unless a module around it was
   // sharded later and is still in use.
   ~ShardedModule();
   ShardedModule(const ShardedModule&) = delete;
@@ -127,12 +127,12 @@ class ShardedModule {
   // Returns the options of the outermost module.
   const FsdpOptions& options() const;
 
-  // Returns the tensors for the optimizer. With use_orig_params: each parameter's rows on this
-  // rank, in the order of the module; else flat tensors, one for each unit and dtype. Rows run over
-  // dimension 0: [rows, ...]. For a parameter with fewer rows than ranks, rows run over as many
-  // leading dimensions as necessary ([8, 512, 64] on 16 ranks: [256, 64]), in the end over
-  // elements. The shape is [0] if a rank has nothing of a 0-dimensional parameter. Frozen
-  // parameters are included. Ignored parameters come last, unchanged. Stable for the life of this
+  // Returns the tensors for the optimizer.  With use_orig_params: each parameter's rows on this
+  // rank, in the order of the module; else flat tensors, one for each unit and dtype.  Rows run
+  // over dimension 0: [rows, ...].  For a parameter with fewer rows than ranks, rows run over as
+  // many leading dimensions as necessary ([8, 512, 64] on 16 ranks: [256, 64]), in the end over
+  // elements.  The shape is [0] if a rank has nothing of a 0-dimensional parameter.  Frozen
+  // parameters are included.  Ignored parameters come last, unchanged.  Stable for the life of this
   // object.
   std::vector<at::Tensor> parameters() const;
   // The same with names: of the parameters, or "<unit>._flat_param" (followed by a dtype if a unit
@@ -141,53 +141,53 @@ class ShardedModule {
   std::vector<NamedTensor> named_buffers() const;
 
   // While false, backward keeps full gradients, unreduced; the next backward while true reduces
-  // their sum. Until then .grad of parameters() cannot be read, clipped or stepped, but zero_grad()
-  // drops the kept gradients. See no_sync.
+  // their sum.  Until then .grad of parameters() cannot be read, clipped or stepped, but
+  // zero_grad() drops the kept gradients.  See no_sync.
   // `recurse`, here and below: applies to the units below this module's own as well.
   void set_requires_gradient_sync(bool sync, bool recurse = true);
   bool requires_gradient_sync() const;
 
   // The following are FSDP2's; libfsdp/unit_controls.cpp.
 
-  // Collective. Gathers this module's own unit now, if it is not gathered, ahead of the operators
-  // that use it. The unit is resharded as usual, or by reshard(). With `async`, returns before the
-  // gather is done: wait() of the result, or the unit's first use, waits for the gather.
+  // Collective.  Gathers this module's own unit now, if it is not gathered, ahead of the operators
+  // that use it.  The unit is resharded as usual, or by reshard().  With `async`, returns before
+  // the gather is done: wait() of the result, or the unit's first use, waits for the gather.
   // Throws: c10::Error inside summon_full_params; for a wrapper, outside forward and backward.
   UnshardHandle unshard(bool async = false);
-  // Frees the gathered parameters of this module's own unit. On the outermost module of
+  // Frees the gathered parameters of this module's own unit.  On the outermost module of
   // fully_shard(): ends a forward that no backward follows, and frees all units.
   void reshard();
   // Sets whether units are resharded after forward (initially: as the strategy says) and after
-  // backward (initially: true). A unit that stays gathered is gathered again once its shards were
+  // backward (initially: true).  A unit that stays gathered is gathered again once its shards were
   // stepped.
   void set_reshard_after_forward(bool reshard, bool recurse = true);
   void set_reshard_after_backward(bool reshard, bool recurse = true);
   // While false, gradients of a hybrid strategy are reduced inside a replica and kept; the next
-  // backward while true takes the mean of their sum over the replicas. Until then clip_grad_norm_
+  // backward while true takes the mean of their sum over the replicas.  Until then clip_grad_norm_
   // throws.
   void set_requires_all_reduce(bool all_reduce, bool recurse = true);
   // While false, backward of any part of the outermost module returns before its last gradients are
-  // reduced. The gradients are complete after a backward while true; until then clip_grad_norm_ and
-  // zero_grad throw.
+  // reduced.  The gradients are complete after a backward while true; until then clip_grad_norm_
+  // and zero_grad throw.
   void set_is_last_backward(bool last);
-  // Sets the units to gather, in this order, when this one is used in forward or backward. Empty:
+  // Sets the units to gather, in this order, when this one is used in forward or backward.  Empty:
   // the unit that followed this one the last time.
   // Throws: c10::Error for a module of another outermost one.
   void set_modules_to_forward_prefetch(const std::vector<ShardedModule*>& modules);
   void set_modules_to_backward_prefetch(const std::vector<ShardedModule*>& modules);
-  // Divides the sum of gradients by `factor` instead of the number of ranks. Has no effect on a
-  // communication hook, which divides itself.
+  // Divides the sum of gradients by `factor` instead of the number of ranks.  Has no effect on a
+  // communication hook, which does its own division.
   void set_gradient_divide_factor(double factor, bool recurse = true);
   // Sets a hook that gets this rank's part of each unit's reduced gradients before the shards do.
   void set_all_reduce_hook(const ReducedHook& hook, bool recurse = true);
 
   // Returns the handle of `inner`, a module inside this one that is a unit: for the state,
-  // parameters and controls of `inner` alone. Valid as long as the outermost handle.
+  // parameters and controls of `inner` alone.  Valid as long as the outermost handle.
   // Throws: c10::Error if `inner` is not a unit.
   std::shared_ptr<ShardedModule> part(const torch::nn::Module& inner) const;
 
   // Clears all gradients, including kept ones, as zero_grad() of the module or of an optimizer over
-  // parameters(). On an accelerator, a backward that threw ends in a thread of autograd's: call
+  // parameters().  On an accelerator, a backward that threw ends in a thread of autograd's: call
   // this before writing to shards after such a backward.
   void zero_grad(bool set_to_none = true);
   // Calls the module's train().
@@ -219,12 +219,12 @@ class ShardedModule {
   // stepped or loaded.
   // Throws: c10::Error inside forward, backward or summon_full_params.
   StateDict state_dict() const;
-  // Collective. Loads what state_dict() returned, in any form, with whole or sharded tensors. A
-  // sharded tensor must hold this rank's rows here: the number of ranks must be the same. The next
+  // Collective.  Loads what state_dict() returned, in any form, with whole or sharded tensors.  A
+  // sharded tensor must hold this rank's rows here: the number of ranks must be the same.  The next
   // forward sees the new values.
   // Throws: on every rank, c10::Error naming, all at once, missing and unexpected keys (unless
   // `strict` is false) with the nearest names, tensors of other shapes, parts of other ranks, and
-  // dtypes that do not convert; nothing is changed then. Also inside forward, backward or
+  // dtypes that do not convert; nothing is changed then.  Also inside forward, backward or
   // summon_full_params.
   LoadReport load_state_dict(const StateDict& state_dict, bool strict = true);
   const StateDictSettings& state_dict_settings() const noexcept { return state_dict_settings_; }
@@ -240,8 +240,9 @@ class ShardedModule {
   // Prints the tree of modules with units, numels and bytes on this rank.
   void print(std::ostream& out) const;
 
-  // Starts recording when this rank gathers, computes and reduces each unit. On an accelerator, the
-  // device's times are recorded, except for steps that a graph replays. Waits for the device once.
+  // Starts recording when this rank gathers, computes and reduces each unit.  On an accelerator,
+  // the device's times are recorded, except for steps that a graph replays.  Waits for the device
+  // once.
   void start_trace();
   // Writes the recorded spans as Chrome's trace JSON (ui.perfetto.dev).  Each rank is one process
   // in it: files of several ranks can be opened together.
@@ -343,10 +344,10 @@ class FullyShardedDataParallel : public ShardedModule {
                   "FullyShardedDataParallel<M> is given another module than an M");
   }
 
-  // Collective, as is backward of its results. Runs the module's forward in the calling thread.
+  // Collective, as is backward of its results.  Runs the module's forward in the calling thread.
   // Tensors among the arguments (also inside vectors, tuples, optionals, pairs and maps) are moved
-  // to the compute device and cast as mixed_precision says. The module gets lvalues and rvalues as
-  // the caller gave them; the caller sees what the module writes to an lvalue. Parameters keep the
+  // to the compute device and cast as mixed_precision says.  The module gets lvalues and rvalues as
+  // the caller gave them; the caller sees what the module writes to an lvalue.  Parameters keep the
   // values that forward writes to them in place or puts there by set_data.
   // Requires: every rank writes the same.
   template <typename... Args>

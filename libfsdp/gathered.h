@@ -22,8 +22,8 @@ struct EngineLife;
 struct Unit;
 }  // namespace internal
 
-// Keeps parameters whole while it lives, until forward or backward ends. Only read them: writes are
-// lost. Tensors that are not sharded parameters are always whole.
+// Keeps parameters whole while it lives, at most until forward or backward ends.  Only read them:
+// writes are lost.  Tensors that are not sharded parameters are always whole.
 class Gathered {
  public:
   // Collective, like an operator on the parameters.
@@ -41,9 +41,9 @@ class Gathered {
   std::vector<Pin> pins_;
 };
 
-// Collective over the ranks that have the parameter. Returns a copy of the whole parameter of
+// Collective over the ranks that have the parameter.  Returns a copy of the whole parameter of
 // `shard`, a tensor of ShardedModule::parameters() that is not flat; for any other tensor, the
-// tensor itself. `values`: a tensor laid out like the shard (its gradient or optimizer state),
+// tensor itself.  `values`: a tensor laid out like the shard (its gradient or optimizer state),
 // which is gathered instead.
 at::Tensor full_tensor(const at::Tensor& shard);
 at::Tensor full_tensor(const at::Tensor& shard, const at::Tensor& values);

@@ -87,11 +87,11 @@ class TwoLargest {
 
 // Note [peak of the engine's memory]: unsharded units at any time are the root, the units that
 // contain the current operator's unit, that unit, and one other, which is either about to be
-// resharded or gathered ahead. Strategies that keep units after forward have all units. One gather
-// is in flight, of a unit or of several small ones within bucket_bytes. In backward the root's
-// gradients are staged from its first to its last operator, together with those of one unit that is
-// being computed and of one that is being reduced; small units wait for each other within
-// bucket_bytes. The bounds add the worst of each, though these seldom coincide.
+// resharded or gathered ahead.  Strategies that keep units after forward have all units.  One
+// gather is in flight, of a unit or of several small ones within bucket_bytes.  In backward the
+// root's gradients are staged from its first to its last operator, together with those of one unit
+// that is being computed and of one that is being reduced; small units wait for each other within
+// bucket_bytes.  The bounds add the worst of each, though these seldom coincide.
 void set_peaks(MemoryEstimate& estimate, const Units& units, const std::vector<WorkingSet>& sets,
                std::int64_t bucket_bytes) {
   std::int64_t all_full = 0;

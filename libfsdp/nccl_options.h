@@ -28,11 +28,11 @@ struct NcclOptions {
   // Collectives run on streams of high priority.
   bool is_high_priority_stream = false;
   NcclConfig config;
-  // True: subgroups are made by ncclCommSplit from their parent, without a new rendezvous. False:
+  // True: subgroups are made by ncclCommSplit from their parent, without a new rendezvous.  False:
   // each subgroup connects on its own.
   bool split_from_parent = true;
   // The number of collectives that the flight recorder keeps (TORCH_FR_BUFFER_SIZE, by default
-  // 2000); 0: none. Must be set before the first group of the process.
+  // 2000); 0: none.  Must be set before the first group of the process.
   std::optional<int> trace_buffer_size;
 };
 

@@ -63,7 +63,7 @@ StateDict optimizer_state_dict(const torch::optim::Optimizer& optimizer);
 // C++ lacks (maximize).  Nothing is changed then.
 void load_optimizer_state_dict(torch::optim::Optimizer& optimizer, const StateDict& state_dict);
 
-// PyTorch 1.11's family. The first two return optim_state_dict() in the forms kFull and kSharded,
+// PyTorch 1.11's family.  The first two return optim_state_dict() in the forms kFull and kSharded,
 // whatever form is set; with rank0_only, ranks other than 0 get an empty dict.
 StateDict full_optim_state_dict(const ShardedModule& model,
                                 const torch::optim::Optimizer& optimizer, bool rank0_only = true);
@@ -73,7 +73,7 @@ StateDict sharded_optim_state_dict(const ShardedModule& model,
 StateDict shard_full_optim_state_dict(const StateDict& full_optim_state_dict,
                                       const ShardedModule& model,
                                       torch::optim::Optimizer& optimizer);
-// Collective. Does the same with a full state dict of rank 0; other ranks' argument is ignored.
+// Collective.  Does the same with a full state dict of rank 0; other ranks' argument is ignored.
 StateDict scatter_full_optim_state_dict(const StateDict& full_optim_state_dict,
                                         const ShardedModule& model,
                                         torch::optim::Optimizer& optimizer);

@@ -43,7 +43,7 @@ enum class ShardingStrategy {
 
 // Returns PyTorch's name: "FULL_SHARD", ..., "_HYBRID_SHARD_ZERO2".
 const char* name_of(ShardingStrategy strategy) noexcept;
-// Converts such a name, in upper or lower case, back. Throws: c10::Error for another name.
+// Converts such a name, in upper or lower case, back.  Throws: c10::Error for another name.
 ShardingStrategy sharding_strategy_of(std::string_view name);
 
 enum class BackwardPrefetch {
@@ -64,8 +64,8 @@ struct MixedPrecision {
   // Leave gradients in the dtype they were reduced in instead of that of the shards.
   bool keep_low_precision_grads = false;
   // cast_root_forward_inputs casts floating-point arguments of the root's forward to param_dtype;
-  // cast_forward_inputs casts, in inner units, those of operators that take parameters. (PyTorch
-  // casts where an inner unit is entered, which a C++ module does not tell.) Pointwise operators
+  // cast_forward_inputs casts, in inner units, those of operators that take parameters.  (PyTorch
+  // casts where an inner unit is entered, which a C++ module does not tell.)  Pointwise operators
   // are left alone: they promote dtypes themselves.
   bool cast_forward_inputs = false;
   bool cast_root_forward_inputs = true;
@@ -124,8 +124,8 @@ struct FsdpOptions {
   // across (assuming ranks are numbered node by node, local_world_size on each).
   std::shared_ptr<ProcessGroup> replicate_group;
   // Instead of the two groups: a mesh of one dimension, or of two for the hybrid strategies, the
-  // first of which replicates. Required if parameters are parts of larger ones (placement.h): their
-  // norms and checkpoints span all dimensions of the mesh.
+  // first of which replicates.  Required if parameters are parts of larger ones (placement.h):
+  // their norms and checkpoints span all dimensions of the mesh.
   std::optional<DeviceMesh> device_mesh;
   // Ranks of a node, for the split; default: the launcher's local_world_size.
   std::optional<int> node_size;
@@ -141,8 +141,8 @@ struct FsdpOptions {
   std::vector<std::shared_ptr<torch::nn::Module>> ignored_modules;
   IgnoredStates ignored_states;
   // Called for every module with its own parameters or buffers on the meta device, to give it
-  // memory on the compute device and values. If empty, modules of torch::nn get uninitialized
-  // memory and their reset_parameters(). Modules are sharded one after the other, so either
+  // memory on the compute device and values.  If empty, modules of torch::nn get uninitialized
+  // memory and their reset_parameters().  Modules are sharded one after the other, so either
   // function must write only the module's own parameters, and keep their shape, dtype and
   // requires_grad.
   std::function<void(torch::nn::Module&)> param_init_fn;
@@ -154,9 +154,9 @@ struct FsdpOptions {
   // Gather the next unit of forward before the current one computes, in the order of the previous
   // forward.
   bool forward_prefetch = false;
-  // Applies to accelerators. true: gathers share the memory of two units beside the root, and wait
+  // Applies to accelerators.  true: gathers share the memory of two units beside the root, and wait
   // on the device for its previous users; false: a gather starts at once in memory of its own, as
-  // much as the allocator gives. The host waits in neither case.
+  // much as the allocator gives.  The host waits in neither case.
   bool limit_all_gathers = true;
   // true: the optimizer gets one tensor a parameter, its rows on this rank (PyTorch: a flat piece);
   // false, PyTorch's default: one flat tensor a unit (and dtype).
@@ -165,7 +165,7 @@ struct FsdpOptions {
   // Not in PyTorch: neighbouring units whose gathered parameters fit together in this many bytes
   // share their collectives. 0: each unit has its own.
   std::int64_t bucket_bytes = 4 << 20;
-  // Not in PyTorch: selects the modules for which checkpoint_module() recomputes. Empty: none. A
+  // Not in PyTorch: selects the modules for which checkpoint_module() recomputes.  Empty: none.  A
   // warning is printed if modules are selected but the first forward with gradients calls
   // checkpoint_module() for none of them.
   std::function<bool(const torch::nn::Module&)> activation_checkpointing_policy;

@@ -2,7 +2,7 @@
 // Parameter groups of an optimizer over shards.
 //
 // A shard may have fewer dimensions than its parameter, or other ones: a weight [2, 5, 13] on three
-// ranks is [N] on each. So code that chooses by dim() must ask for the shape in the module.
+// ranks is [N] on each.  So code that chooses by dim() must ask for the shape in the module.
 #pragma once
 
 #include <cstdint>

@@ -26,8 +26,8 @@ struct PlacedParameter {
 // Throws: c10::Error for a mesh of several dimensions, or a dimension that the shape does not have.
 ShardLayout layout_of(const PlacedParameter& parameter);
 
-// A second base class for a torch::nn::Module some of whose own parameters are parts. fully_shard()
-// and the wrapper then shard the parts over other dimensions of the mesh; norms of gradients and
+// A second base class for a torch::nn::Module with own parameters that are parts. fully_shard() and
+// the wrapper then shard the parts over other dimensions of the mesh; norms of gradients and
 // checkpoints cover the whole parameters.
 class PlacedModule {
  public:

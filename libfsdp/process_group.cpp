@@ -183,8 +183,8 @@ std::shared_ptr<ProcessGroup> Group::subgroup(const std::vector<int>& ranks) {
   return result;
 }
 
-// The store ends with this process. Ranks that still have to read its last values would assume that
-// the job is broken.
+// The store ends with this process.  Ranks that still have to read its last values would assume
+// that the job is broken.
 void Group::wait_for_readers() noexcept {
   try {
     const auto last = calls_.text_count;
@@ -200,8 +200,8 @@ void Group::wait_for_readers() noexcept {
   }
 }
 
-// Destroying a backend waits for its threads, and those wait for ranks that may be stopped. In that
-// case the backend is leaked until the process ends.
+// Destroying a backend waits for its threads, and those wait for ranks that may be stopped.  In
+// that case the backend is leaked until the process ends.
 void Group::leave_backend() noexcept {
   if (!backend_) return;
   const auto deadline = Clock::now() + kGrace;

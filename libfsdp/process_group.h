@@ -51,11 +51,11 @@ struct RankEnvironment {
 // MASTER_ADDR, MASTER_PORT; Open MPI's OMPI_COMM_WORLD_*; PMI_RANK and PMI_SIZE with
 // MPI_LOCALRANKID and MPI_LOCALNRANKS of Hydra (MPICH, Intel MPI) or PMI_LOCAL_RANK and
 // PMI_LOCAL_SIZE of PALS; Slurm's SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID, SLURM_NTASKS_PER_NODE,
-// SLURM_NODELIST; PMI_RANK and PMI_SIZE alone. The first launcher in this order counts, so that
-// ranks of an mpirun inside a Slurm job are mpirun's. PMIX_RANK is set beside Open MPI's or Slurm's
-// variables. MASTER_ADDR and MASTER_PORT are used under every launcher; without them one node uses
-// loopback, and several nodes of Slurm use the first node of the list. `get` is std::getenv except
-// in tests. Returns nullopt if no launcher's variables are set.
+// SLURM_NODELIST; PMI_RANK and PMI_SIZE alone.  The first launcher in this order counts, so that
+// ranks of an mpirun inside a Slurm job are mpirun's.  PMIX_RANK is set beside Open MPI's or
+// Slurm's variables.  MASTER_ADDR and MASTER_PORT are used under every launcher; without them one
+// node uses loopback, and several nodes of Slurm use the first node of the list.  `get` is
+// std::getenv except in tests.  Returns nullopt if no launcher's variables are set.
 // Throws: c10::Error naming the variable if one of a launcher's variables is missing, is not a
 // number, or contradicts another (a rank outside the world); naming both launchers if two of them
 // cannot both have started this process (WORLD_SIZE=1 in each rank of `mpirun -n 4`); if PMIX_RANK
@@ -81,8 +81,8 @@ class ProcessGroup {
   virtual std::chrono::milliseconds warn_after() const noexcept = 0;
 
   // Collective over *this* group, in the same order on every rank: makes a group of some of its
-  // ranks. Every rank calls it with its own `ranks` (of this group, ascending, this rank among
-  // them). Ranks with different lists make different groups, so one call makes disjoint groups.
+  // ranks.  Every rank calls it with its own `ranks` (of this group, ascending, this rank among
+  // them).  Ranks with different lists make different groups, so one call makes disjoint groups.
   // Throws: c10::Error if another rank of the list gave another list.
   virtual std::shared_ptr<ProcessGroup> subgroup(const std::vector<int>& ranks) = 0;
 
@@ -124,8 +124,8 @@ struct ProcessGroupOptions {
   // each time the wait has doubled.  At most half of the timeout.
   std::chrono::milliseconds warn_after = std::chrono::seconds(30);
   // With Gloo, ranks of one host gather parameters and exchange gradients by reading each other's
-  // memory (process_vm_readv), if the kernel lets all of them, instead of through sockets. False on
-  // one rank turns this off on all.
+  // memory (process_vm_readv), if the kernel lets all of them, instead of through sockets.  False
+  // on one rank turns this off on all.
   bool direct_copies = true;
   // If given, they replace the result of rank_environment(): set both rank and world_size, and the
   // address unless world_size is 1.

@@ -203,7 +203,7 @@ RankEnvironment from_slurm(const Variables& variables) {
   return result;
 }
 
-// The variables of a launcher that starts the ranks themselves. A launcher inside it has as many
+// The variables of a launcher that starts the ranks themselves.  A launcher inside it has as many
 // ranks or more; otherwise its variables are left from something else.
 struct Numbering {
   const char* launcher;

@@ -2,13 +2,13 @@
 // Cuts one tensor over ranks.
 //
 // Note [rows]: each rank has some rows, distributed like torch.chunk: every rank gets the
-// rounded-up share until none are left, so the last ranks may have fewer, or none. Rows are those
-// of dimension 0, as in PyTorch's FSDP2, if there is one for each rank. Otherwise (a stack of 8
+// rounded-up share until none are left, so the last ranks may have fewer, or none.  Rows are those
+// of dimension 0, as in PyTorch's FSDP2, if there is one for each rank.  Otherwise (a stack of 8
 // experts, a table [1, N, D] on 64 ranks) most ranks would have nothing, yet every rank would need
-// memory for a whole row, since shares have one size in a collective. Rows then run over several
+// memory for a whole row, since shares have one size in a collective.  Rows then run over several
 // leading dimensions, as few as needed to keep the padding below an eighth of the tensor; if no
-// number is enough, each element is a row. A share is still one run of elements, so only this file,
-// and code that names boxes of the whole tensor, depends on the choice.
+// number is enough, each element is a row.  A share is still one run of elements, so only this
+// file, and code that names boxes of the whole tensor, depends on the choice.
 //
 // Note [blocks]: in tensor and expert parallelism a module holds a block of a larger tensor, cut
 // along other dimensions of the mesh (placement.h).  Rows are then those of the block.

@@ -62,9 +62,9 @@ struct StateDictSettings {
 };
 
 // Sets the form that ShardedModule::state_dict, load_state_dict and the functions of
-// optim_state_dict.h return and take from now on. Configurations that are not given are the type's
+// optim_state_dict.h return and take from now on.  Configurations that are not given are the type's
 // defaults.
-// Returns: the previous settings. Throws: c10::Error for a configuration of another type.
+// Returns: the previous settings.  Throws: c10::Error for a configuration of another type.
 StateDictSettings set_state_dict_type(
     ShardedModule& module, StateDictType type,
     std::optional<AnyStateDictConfig> state_dict_config = std::nullopt,

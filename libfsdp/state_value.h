@@ -30,7 +30,7 @@ struct ShardedTensor {
   int replica = 0;
   int replica_count = 1;
   at::Tensor local;  // layout.shape_of(part)
-  // For meshes: names the dimensions over which the tensor is cut, and all dimensions. The same on
+  // For meshes: names the dimensions over which the tensor is cut, and all dimensions.  The same on
   // every rank: tensors with the same text are distributed alike.
   std::string over = {};
 };

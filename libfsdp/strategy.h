@@ -56,9 +56,9 @@ struct StrategyOptions {
   // Default: "nccl" for CUDA devices, else "gloo".
   std::optional<std::string> process_group_backend;
   std::chrono::milliseconds timeout = std::chrono::seconds(1800);
-  // How the ranks find each other: see ProcessGroupOptions. Its backend and timeout are ignored.
+  // How the ranks find each other: see ProcessGroupOptions.  Its backend and timeout are ignored.
   ProcessGroupOptions cluster_environment;
-  // One for each rank of this node, by local rank; empty: the CPU, or what the backend needs. If
+  // One for each rank of this node, by local rank; empty: the CPU, or what the backend needs.  If
   // cluster_environment.rank is set, several devices need its local_rank, too.
   std::vector<c10::Device> parallel_devices;
   // For the hybrid strategies, instead of nodes: the number of replicas, and of ranks in each.
@@ -116,10 +116,10 @@ class StrategyBase {
   // Throws: c10::Error before setup_environment().
   const std::shared_ptr<ProcessGroup>& process_group() const;
 
-  // Returns a scope in which wrap() marks modules as units. If any is marked, auto_wrap_policy is
+  // Returns a scope in which wrap() marks modules as units.  If any is marked, auto_wrap_policy is
   // ignored.
   [[nodiscard]] EnableWrap model_sharded_context() const { return EnableWrap(); }
-  // Returns a scope. If `empty_init`, modules built in it have no memory until setup(), which
+  // Returns a scope.  If `empty_init`, modules built in it have no memory until setup(), which
   // initializes them on the compute device: nothing is made twice or moved.
   [[nodiscard]] TensorInitScope tensor_init_context(bool empty_init = false) const {
     return TensorInitScope(empty_init);
@@ -147,7 +147,7 @@ class StrategyBase {
     return reduce(tensor, group, reduce_kind(op));
   }
 
-  // Returns the module's state in the form of state_dict_type. Collective for kFull, where the
+  // Returns the module's state in the form of state_dict_type.  Collective for kFull, where the
   // state is empty except on rank 0.
   StateDict lightning_module_state_dict() const;
   // Returns the optimizer's state: by names for kSharded, by PARAM_ID for kFull.
@@ -157,15 +157,15 @@ class StrategyBase {
   // and defaults for entries that Lightning requires and `extra` lacks: "epoch", "global_step",
   // "pytorch-lightning_version", "loops", "callbacks", "lr_schedulers".
   StateDict dump_checkpoint(const StateDict& extra = {}) const;
-  // Collective. Rank 0's path is used. kFull: one file; kSharded: a folder with `model`,
-  // `optimizer_0`, ... and the rest in meta.pt. An existing checkpoint is replaced in one step.
+  // Collective.  Rank 0's path is used.  kFull: one file; kSharded: a folder with `model`,
+  // `optimizer_0`, ... and the rest in meta.pt.  An existing checkpoint is replaced in one step.
   // `storage_options`: as in Lightning, whose strategies pass them to plugins that write elsewhere;
   // must not be given, because this strategy writes by itself.
   // Throws: as save() of checkpoint.h; c10::Error if there are storage options.
   void save_checkpoint(const StateDict& checkpoint, const std::filesystem::path& path,
                        const std::optional<StateDict>& storage_options = std::nullopt) const;
-  // Collective. Loads model and optimizers, at any world size, from a file or a folder, which it
-  // detects itself. Returns everything else of the checkpoint. Optimizers are not loaded if there
+  // Collective.  Loads model and optimizers, at any world size, from a file or a folder, which it
+  // detects itself.  Returns everything else of the checkpoint.  Optimizers are not loaded if there
   // are none here (evaluation) or none in the checkpoint.
   // Throws: as load() of checkpoint.h.
   StateDict load_checkpoint(const std::filesystem::path& path, bool strict = true);

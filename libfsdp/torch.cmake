@@ -3,7 +3,7 @@
 # PyPI's wheel): fsdp_torch, for the CPU, and fsdp_torch_cuda, where it was built with CUDA.
 #
 # If that LibTorch cannot be used, sets FSDP_TORCH_PROBLEM to the reason and what to do, and makes
-# no target; FSDP_TORCH_CUDA_PROBLEM is the same for fsdp_torch_cuda alone. The installed package
+# no target; FSDP_TORCH_CUDA_PROBLEM is the same for fsdp_torch_cuda alone.  The installed package
 # reads this file, too, and takes only the version FSDP_BUILT_WITH_TORCH.
 #
 # Not find_package(Torch): that of the wheel enables the CUDA language and looks for the whole toolkit, while
@@ -81,7 +81,7 @@ endif()
 find_path(FSDP_CUDA_INCLUDE cuda_runtime_api.h
   HINTS ${FSDP_TORCH}/../nvidia/cu13/include ${FSDP_TORCH}/../nvidia/cuda_runtime/include
   PATHS /usr/local/cuda/include DOC "Headers of the CUDA runtime")
-# Inline functions of c10's headers call the runtime. The wheel's has no name without a version.
+# Inline functions of c10's headers call the runtime.  The wheel's has no name without a version.
 find_library(FSDP_CUDART NAMES cudart libcudart.so.13 libcudart.so.12
   HINTS ${FSDP_TORCH_NVIDIA} ${FSDP_TORCH}/lib PATHS /usr/local/cuda/lib64 DOC "The CUDA runtime")
 find_path(FSDP_NCCL_INCLUDE nccl.h HINTS ${FSDP_TORCH}/../nvidia/nccl/include DOC "Headers of NCCL")

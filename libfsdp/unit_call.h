@@ -45,7 +45,7 @@ concept HasForward = requires(Module& module, Args&&... args) {
 // Calls the forward of a module that fully_shard() made a unit, from the forward around it:
 //   x = fsdp::call(*block, x);
 // Inputs and outputs are cast as its mp_policy says, at any depth (see tensor_tree.h), as PyTorch
-// does; without call() they are cast at the operators that take its parameters. For any other
+// does; without call() they are cast at the operators that take its parameters.  For any other
 // module, only calls forward.
 template <typename Module, typename... Args>
 auto call(Module& module, Args&&... args) {

@@ -24,7 +24,7 @@ using torch::nn::Module;
 
 thread_local int open_scopes = 0;
 
-// Records which modules are marked. Modules do not report their end: the weak pointer of a mark
+// Records which modules are marked.  Modules do not report their end: the weak pointer of a mark
 // shows it, and keeps other modules from getting the address.
 class Marks {
  public:

@@ -5,7 +5,7 @@
 //   torchrun --no-python --nproc-per-node 3 resume_on_another_world_size run
 //
 // The second command reads the checkpoint of two ranks and continues: its first loss is the last
-// loss of the first command. "--device cuda" trains on GPUs.
+// loss of the first command.  "--device cuda" trains on GPUs.
 #include <cstdint>
 #include <exception>
 #include <filesystem>

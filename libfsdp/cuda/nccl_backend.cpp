@@ -55,7 +55,7 @@ c10::intrusive_ptr<c10d::Backend> make_nccl(const BackendRequest& request) {
   const c10::cuda::CUDAGuard guard(request.device);
   auto result = c10::make_intrusive<c10d::ProcessGroupNCCL>(request.store, request.rank,
                                                             request.size, nccl_options_of(request));
-  // Ranks connect here and not in the first collective. There a rank would wait for the others
+  // Ranks connect here and not in the first collective.  There a rank would wait for the others
   // while it holds the lock that other groups of its process need to issue theirs.
   result->setBoundDeviceId(request.device);
   result->eagerConnectSingleDevice(request.device);

@@ -63,9 +63,9 @@ class PreparedTensors {
   std::vector<at::Tensor> after_;
 };
 
-// Passes an argument of forward to the module, with the caller's value category. Without
-// preparation the module gets the caller's own object, otherwise a copy. What the module writes to
-// the copy of an lvalue is copied back, except tensors that were only prepared. Lives as long as
+// Passes an argument of forward to the module, with the caller's value category.  Without
+// preparation the module gets the caller's own object, otherwise a copy.  What the module writes to
+// the copy of an lvalue is copied back, except tensors that were only prepared.  Lives as long as
 // the call.
 template <typename Arg>
 class ForwardArgument {

@@ -42,7 +42,7 @@ class AdamW : public torch::optim::AdamW {
   bool is_capturable() const noexcept { return capturable_; }
 
   // Makes the kernel read the learning rate of each group from its device, as a float32: the result
-  // is that of the options' rate rounded to float32. Otherwise a graph repeats the rate of its
+  // is that of the options' rate rounded to float32.  Otherwise a graph repeats the rate of its
   // capture.
   // Requires: capturable().
   AdamW& lr_on_device(bool on = true);

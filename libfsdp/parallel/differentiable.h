@@ -2,8 +2,8 @@
 // Differentiable collectives on activations.
 //
 // Note [pairs]: the functions of a pair are each other's backward: all_reduce and copy, all_gather
-// and reduce_scatter, gather and split, all_to_all and itself. The input of `copy` and the results
-// of `all_reduce` and `gather` are the same on every rank, and so are their gradients. The results
+// and reduce_scatter, gather and split, all_to_all and itself.  The input of `copy` and the results
+// of `all_reduce` and `gather` are the same on every rank, and so are their gradients.  The results
 // of `copy` and `all_gather` have a different gradient on each rank, and backward sums these
 // gradients.
 //
@@ -29,7 +29,7 @@ at::Tensor all_reduce(const at::Tensor& tensor, const Group& group);
 // Returns the tensor; its gradient is the sum of all ranks' gradients.
 at::Tensor copy(const at::Tensor& tensor, const Group& group);
 
-// Both return the ranks' parts joined along `dim`. The parts have the sizes that torch.chunk gives
+// Both return the ranks' parts joined along `dim`.  The parts have the sizes that torch.chunk gives
 // for a dimension of `size`; default: equal sizes.
 at::Tensor all_gather(const at::Tensor& part, std::int64_t dim, const Group& group,
                       std::optional<std::int64_t> size = {});

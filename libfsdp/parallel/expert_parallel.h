@@ -8,8 +8,8 @@
 //   auto unit = fsdp::fully_shard(layer->experts, options);   // before the layers around it
 //   unit->set_gradient_divide_factor(world->size());
 //
-// The divisor is the number of ranks that have a loss of their own, as for all other parameters. It
-// must be set because only ranks of "edp" reduce an expert's gradient, which is a sum over the
+// The divisor is the number of ranks that have a loss of their own, as for all other parameters.
+// It must be set because only ranks of "edp" reduce an expert's gradient, which is a sum over the
 // tokens of all ranks.
 #pragma once
 
@@ -42,8 +42,8 @@ class ParallelExpertsImpl : public torch::nn::Module, public PlacedModule, publi
   // Draws all experts' values, and keeps this rank's.
   void reset_parameters() override;
 
-  // Collective over the mesh, also for ranks without tokens. Returns for each token the weighted
-  // sum of its experts' results, [T, features]. Waits for the device to learn how many tokens go
+  // Collective over the mesh, also for ranks without tokens.  Returns for each token the weighted
+  // sum of its experts' results, [T, features].  Waits for the device to learn how many tokens go
   // where.
   // `tokens`: [T, features]; `choices`: [T, K] indices of experts; `weights`: [T, K].
   // Throws: c10::Error for an index without an expert.

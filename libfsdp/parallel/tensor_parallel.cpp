@@ -26,7 +26,7 @@ void fill_linear_bias(const at::Tensor& bias, std::int64_t in_features) {
   torch::nn::init::uniform_(bias, -bound, bound);
 }
 
-// Throws on every rank alike: otherwise a token outside the table would be in no rank's part.
+// Throws alike on every rank for a token outside the table, which would be in no rank's part.
 void check_tokens(const at::Tensor& tokens, std::int64_t size, const char* what) {
   if (tokens.numel() == 0 || tokens.is_meta()) return;
   const auto [least, most] = at::aminmax(tokens);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tensor-parallel layers: ordinary modules, each of which holds a part of its weight, along one
-// dimension of a mesh. As PyTorch's parallelize_module with ColwiseParallel, RowwiseParallel and
-// SequenceParallel. Names and shapes of parameters are those of torch::nn, also in checkpoints.
+// dimension of a mesh.  As PyTorch's parallelize_module with ColwiseParallel, RowwiseParallel and
+// SequenceParallel.  Names and shapes of parameters are those of torch::nn, also in checkpoints.
 //
 //   up = register_module("up", ColumnParallelLinear(ParallelLinearOptions{dim, hidden}, tp));
 //   down = register_module("down", RowParallelLinear(ParallelLinearOptions{hidden, dim}, tp));
@@ -37,7 +37,7 @@ struct ParallelLinearOptions {
   // Column: return all features instead of this rank's.  Row: take all features.
   bool whole_features = false;
   // Column: true if the input already comes from differentiable::copy() or all_gather(), so that
-  // layers of one input share the collective. A second collective would sum gradients twice.
+  // layers of one input share the collective.  A second collective would sum gradients twice.
   bool prepared_input = false;
 };
 
@@ -137,8 +137,8 @@ class SequenceParallelNormImpl : public torch::nn::Module, public ResetParameter
 TORCH_MODULE(SequenceParallelNorm);
 
 // Returns the mean cross entropy of [N, vocabulary / ranks] logits, as a column layer gives them,
-// to [N] targets in the whole vocabulary, without gathering the logits. Rows whose target is
-// `ignore_index` do not count. PyTorch: loss_parallel().
+// to [N] targets in the whole vocabulary, without gathering the logits.  Rows whose target is
+// `ignore_index` do not count.  PyTorch: loss_parallel().
 at::Tensor cross_entropy_of_parts(const at::Tensor& logits, const at::Tensor& targets,
                                   std::int64_t vocabulary, const DeviceMesh& mesh,
                                   std::int64_t ignore_index = -100);

@@ -36,7 +36,7 @@ class Processes {
   // takes too long.
   void wait_for_line(std::size_t process, const std::string& line);
   // Waits for the end of the process and returns its exit status, or minus the signal that killed
-  // it. Throws std::runtime_error if this takes too long.
+  // it.  Throws std::runtime_error if this takes too long.
   int wait(std::size_t process);
 
  private:

@@ -32,7 +32,7 @@ struct SimSettings {
   bool versions = true;                // false: files have no version
   bool times = true;                   // false: files have no time
   std::uint64_t part_bytes = 5U << 20U;
-  // Called before a request is answered; an error that it returns fails the request. Thread-safe.
+  // Called before a request is answered; an error that it returns fails the request.  Thread-safe.
   std::function<std::optional<ErrorCode>(SimRequest, const std::string& url)> fault;
 };
 

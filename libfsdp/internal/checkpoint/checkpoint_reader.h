@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the parts of a checkpoint that this rank needs. All requests are noted and compared with
+// Reads the parts of a checkpoint that this rank needs.  All requests are noted and compared with
 // the checkpoint first; then everything is read in file order.
 #pragma once
 

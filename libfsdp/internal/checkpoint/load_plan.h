@@ -21,8 +21,8 @@ class LoadPlan {
   LoadPlan(CheckpointReader& reader, const LoadOptions& options)
       : reader_(reader), options_(options) {}
 
-  // Compares `state` with a part of the checkpoint's content, and notes what to read. Messages name
-  // the state's keys, after `prefix`. Lists that hold tensors, dicts, or such lists are taken
+  // Compares `state` with a part of the checkpoint's content, and notes what to read.  Messages
+  // name the state's keys, after `prefix`.  Lists that hold tensors, dicts, or such lists are taken
   // apart; tuples are single values.
   // Lifetime: `state` outlives finish().
   void match(StateDict& state, const formats::Value& content, const std::string& prefix = "");

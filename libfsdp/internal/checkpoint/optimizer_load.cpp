@@ -206,7 +206,7 @@ class OptimizerPlan {
     return result;
   }
 
-  // Returns memory to read a slot of a parameter into. If the slot has the parameter's shape: this
+  // Returns memory to read a slot of a parameter into.  If the slot has the parameter's shape: this
   // rank's rows in the parameter's dtype, as PyTorch's optimizers load it.
   static StateValue target_for(const StateValue& parameter, const std::string& slot,
                                const formats::TensorEntry& entry) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Decides which rank writes which part of a state's sharded tensors.
 //
-// A rank knows only its own part and copy of each tensor. Tensors that are cut over the same
+// A rank knows only its own part and copy of each tensor.  Tensors that are cut over the same
 // dimensions into equally many parts, and exist in equally many copies, are distributed alike, so
-// ranks exchange their parts and copies once for each such grouping. Parts are counted block by
+// ranks exchange their parts and copies once for each such grouping.  Parts are counted block by
 // block.
 #pragma once
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Converts LibTorch's tensors and state dicts to those of formats/, and back. Nothing else does.
+// Converts LibTorch's tensors and state dicts to those of formats/, and back.  Nothing else does.
 #pragma once
 
 #include <cstddef>

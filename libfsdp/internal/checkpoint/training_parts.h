@@ -18,7 +18,7 @@ struct TrainingParts {
 };
 // Returns `extra` with the state of the scaler, if there is one, and what Lightning requires.
 StateDict meta_of(const TrainingState& state);
-// No communication. Tensors stay on their devices, and share memory with the training's own: see
+// No communication.  Tensors stay on their devices, and share memory with the training's own: see
 // ShardedModule::state_dict.
 // Throws: c10::Error if there is no model, and as state_dict and optim_state_dict do.
 TrainingParts training_parts(const TrainingState& state);

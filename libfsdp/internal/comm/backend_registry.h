@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The backends of c10d by name. Gloo is always there; libraries that are linked add others.
+// The backends of c10d by name.  Gloo is always there; libraries that are linked add others.
 #pragma once
 
 #include <chrono>
@@ -58,7 +58,7 @@ struct BackendKind {
   // computed from gathered parts.
   std::function<bool(int scalar_type, bool is_sum)> reduces;
   // Returns whether the work of the current stream is being captured in a graph, so that the device
-  // must not be queried or waited for. Null: there are no graphs.
+  // must not be queried or waited for.  Null: there are no graphs.
   std::function<bool()> is_capturing;
   // Returns the last collectives of this process in a form for tools.  Null: none are kept.
   std::function<std::string()> flight_record;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Marks the calls that order the work of streams. Builds with FSDP_LEAVE_OUT_CALLS can leave one of
-// them out at run time, to show whether a test notices (tests/left_out/run.py). Other builds
+// Marks the calls that order the work of streams.  Builds with FSDP_LEAVE_OUT_CALLS can leave one
+// of them out at run time, to show whether a test notices (tests/left_out/run.py).  Other builds
 // compile nothing of this.
 #pragma once
 
@@ -14,7 +14,7 @@ namespace fsdp::internal {
 
 using CallSite = std::source_location;
 
-// Returns whether the environment's FSDP_LEAVE_OUT names the place: "gather.cpp:118". Adds the
+// Returns whether the environment's FSDP_LEAVE_OUT names the place: "gather.cpp:118".  Adds the
 // place and the name of the call, `what`, to the file that FSDP_LIST_CALLS names.
 bool is_left_out(const char* what, const CallSite& site);
 

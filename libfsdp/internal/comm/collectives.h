@@ -38,7 +38,7 @@ class Pending {
   explicit operator bool() const noexcept;
 
   // Returns when the tensors hold the result (on CUDA: when work queued on the current stream from
-  // now on will see it); this object is then empty. While it waits, it asks the monitor about once
+  // now on will see it); this object is then empty.  While it waits, it asks the monitor about once
   // a second whether a rank failed.
   // Throws: PeerError "<what>: <why>; <the monitor's diagnosis>" if a peer is lost, hangs until the
   // timeout, or reported a failure.
@@ -75,11 +75,11 @@ Pending all_gather(const std::shared_ptr<ProcessGroup>& group, at::Tensor output
 Pending all_to_all(const std::shared_ptr<ProcessGroup>& group, at::Tensor output_WN,
                    at::Tensor input_WN, std::string what);
 // Sends sent[r] rows of the input to each rank r, in order; the output gets received[r] rows from
-// each rank r. Collective even without rows.
+// each rank r.  Collective even without rows.
 Pending all_to_all(const std::shared_ptr<ProcessGroup>& group, const at::Tensor& output,
                    const std::vector<std::int64_t>& received, const at::Tensor& input,
                    const std::vector<std::int64_t>& sent, std::string what);
-// As all_gather() and all_to_all() on the CPU, for Pending::read(). If ranks of one host may read
+// As all_gather() and all_to_all() on the CPU, for Pending::read().  If ranks of one host may read
 // each other's memory (offer_board.h), has_direct_copies() is true, nothing is copied before
 // read(), and no buffer is needed.
 // Requires: more than one rank.

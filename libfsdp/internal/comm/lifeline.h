@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Notices that the process of another rank has ended, for any reason.
 //
-// The connections of a process break when it ends, but not when it is stopped, slow or cut off. So
+// The connections of a process break when it ends, but not when it is stopped, slow or cut off.  So
 // each rank keeps a connection to the next rank, over which nothing is ever sent: every rank is
-// watched by one other, whatever the world size. If the next rank has ended, the rank after that
+// watched by one other, whatever the world size.  If the next rank has ended, the rank after that
 // one is watched.
 #pragma once
 
@@ -24,8 +24,8 @@ struct LifelineAddress {
 
 class Lifeline {
  public:
-  // Listens at a port that the system chooses. The kernel accepts the connections; data sent to the
-  // port is not read. Throws: c10::Error if no port is available.
+  // Listens at a port that the system chooses.  The kernel accepts the connections; data sent to
+  // the port is not read.  Throws: c10::Error if no port is available.
   Lifeline();
   ~Lifeline();
   Lifeline(const Lifeline&) = delete;
@@ -37,8 +37,8 @@ class Lifeline {
   // Takes up to a second.
   static bool has_ended(const LifelineAddress& address);
 
-  // Starts a thread that watches the ranks after `rank`; call once. `addresses` has every rank's
-  // address. `on_end` is called once for each rank whose process has ended, as soon as it has, and
+  // Starts a thread that watches the ranks after `rank`; call once.  `addresses` has every rank's
+  // address.  `on_end` is called once for each rank whose process has ended, as soon as it has, and
   // must not throw.
   void watch(int rank, std::vector<LifelineAddress> addresses, std::function<void(int)> on_end);
 

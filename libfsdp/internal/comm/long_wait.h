@@ -11,7 +11,7 @@ namespace fsdp::internal {
 
 class LongWait {
  public:
-  // Begins a wait for the collective `what`. Lifetime: the arguments outlive this object.
+  // Begins a wait for the collective `what`.  Lifetime: the arguments outlive this object.
   LongWait(ProcessGroup& group, const std::string& what);
 
   // Call about once a second while waiting.  Warns once the wait takes ProcessGroup::warn_after(),

@@ -40,7 +40,7 @@ class OfferBoard {
 
   // Makes a board, as its rank 0.  Throws: c10::Error if the system gives no memory.
   explicit OfferBoard(int size);
-  // Joins a board that its rank 0 has not left. Throws: c10::Error if the board cannot be reached:
+  // Joins a board that its rank 0 has not left.  Throws: c10::Error if the board cannot be reached:
   // it is on another host, or in another PID namespace.
   OfferBoard(const Address& address, int rank, int size);
   ~OfferBoard();
@@ -51,13 +51,13 @@ class OfferBoard {
   // Lets no other process join.
   void close() noexcept { descriptor_.reset(); }
   // Returns whether this rank may read the memory of all others; the kernel may forbid it by Yama,
-  // or in a container by seccomp. Requires: all ranks have joined.
+  // or in a container by seccomp.  Requires: all ranks have joined.
   bool can_read_all() const noexcept;
 
   int rank() const noexcept { return rank_; }
   int size() const noexcept { return size_; }
 
-  // Offers memory, which must not change until all_took() its number. Returns the number.
+  // Offers memory, which must not change until all_took() its number.  Returns the number.
   // Throws: c10::Error if another rank has not taken an offer that is hundreds of offers old.
   std::uint64_t offer(const void* data, std::int64_t bytes);
   // Returns whether every rank has offered its memory of that number.

@@ -9,7 +9,7 @@
 
 namespace fsdp::internal {
 
-// Collective over the group, whose backend must work. Returns null on every rank if a rank cannot
+// Collective over the group, whose backend must work.  Returns null on every rank if a rank cannot
 // read the memory of another (on another host, in another PID namespace, or where the kernel
 // forbids it), or does not want to.
 std::shared_ptr<OfferBoard> meet_at_board(const std::shared_ptr<ProcessGroup>& group, bool wanted);

@@ -27,7 +27,7 @@ class OfferWork final : public c10d::Work, private Blocks {
   // Tells that this rank needs no blocks, or no more of them.
   void leave() noexcept;
 
-  // Before take() or leave(): returns true once all ranks have offered their blocks. Afterwards:
+  // Before take() or leave(): returns true once all ranks have offered their blocks.  Afterwards:
   // once the others have taken this rank's blocks.
   // Throws: c10::Error at the timeout, and if a rank offers another number of bytes.
   bool wait(std::chrono::milliseconds timeout) override;

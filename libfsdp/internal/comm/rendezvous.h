@@ -29,7 +29,7 @@ std::string network_id();
 // machine.
 int local_rank_of(const std::vector<Newcomer>& newcomers, int rank);
 
-// Returns every rank's record, by rank, once all have come. `serves`: the store ends with this
+// Returns every rank's record, by rank, once all have come.  `serves`: the store ends with this
 // process, so a failure is thrown only once the ranks that came know of it, or after two seconds.
 // Throws: PeerError naming the ranks that do not come by the deadline; c10::Error naming both ranks
 // if a rank was started with another world size, backend or type of devices, or with a rank that is

@@ -2,8 +2,8 @@
 // Makes requests to a c10d::Store that cannot hang.
 //
 // A request to a TCPStore blocks for as long as its server does not answer: for ever if the process
-// that serves it is stopped. So a thread makes the requests, on its own connection, and callers
-// wait for the answer until a deadline. No request waits for a key, so none delays the others:
+// that serves it is stopped.  So a thread makes the requests, on its own connection, and callers
+// wait for the answer until a deadline.  No request waits for a key, so none delays the others:
 // callers that need a key ask again.
 #pragma once
 
@@ -59,7 +59,7 @@ class StoreClient {
 
   const std::string& served_by() const noexcept;
   // Sets a check of whether the server's process has ended, used while the store does not answer: a
-  // child of that process may keep the connection. The check may take a second.
+  // child of that process may keep the connection.  The check may take a second.
   void find_out_by(std::function<bool()> server_has_ended);
   // Returns whether the process that served the store has ended: the connection broke, or the store
   // does not answer and the check of find_out_by() says so.

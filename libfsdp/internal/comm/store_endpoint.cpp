@@ -52,7 +52,7 @@ TorchStore served_store(const std::string& addr, std::uint16_t port,
 }
 
 // Runs `make`, which may never return, in a separate thread and returns its result; null if there
-// is none within the timeout. Calls `late` once if `make` takes long.
+// is none within the timeout.  Calls `late` once if `make` takes long.
 TorchStore made_within(milliseconds timeout, std::function<TorchStore()> make,
                        const std::function<void()>& late) {
   const auto task = std::make_shared<std::packaged_task<TorchStore()>>(std::move(make));

@@ -159,7 +159,7 @@ class Construction {
     for (Parameter* const parameter : waiting_in_order()) ready(*parameter);
   }
 
-  // Finds parameters that set_data() or a registration changed after they were cut. An operator
+  // Finds parameters that set_data() or a registration changed after they were cut.  An operator
   // that writes such a parameter throws by itself.
   void require_what_was_cut() const {
     for (const auto& item : root_.named_parameters()) {

@@ -19,7 +19,7 @@ namespace fsdp::internal {
 // Collective.  Leaves the tensors of `units` in the module without memory, and its buffers on the
 // device.  `units`: new ones from units_of(), the same on every rank.
 //
-// A parameter is cut when all modules that register it are done. If anything else refers to it
+// A parameter is cut when all modules that register it are done.  If anything else refers to it
 // (`head->weight = embedding->weight` leaves it in head, but not in head's registry), it is cut
 // when all modules are done, because head may initialize it.
 // Ranks that take the values of rank 0 only allocate memory for their modules, and draw no random

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // In builds with FSDP_LEAVE_OUT_CALLS the library ignores the option that the environment's
 // FSDP_IGNORE_OPTION names ("SummonOptions::recurse"), to show whether a test notices
-// (tests/left_out/options.py). Other builds compile nothing of this.
+// (tests/left_out/options.py).  Other builds compile nothing of this.
 #pragma once
 
 namespace fsdp {

@@ -15,7 +15,7 @@ struct Materialization {
   // See fsdp::materialize().
   std::function<void(torch::nn::Module&)> param_init_fn;
   std::vector<const torch::nn::Module*> ignored;
-  // false: only allocates memory, because values come from elsewhere. param_init_fn is called all
+  // false: only allocates memory, because values come from elsewhere.  param_init_fn is called all
   // the same, because it may do more.
   bool with_values = true;
   // Called once for each module that is not ignored, when nothing initializes it any more: after

@@ -16,7 +16,7 @@ namespace fsdp::internal {
 // All functions are collective.
 class Rank0Values {
  public:
-  // Broadcasts among replicas first, then inside each sharding group. `most_bytes`: the limit for
+  // Broadcasts among replicas first, then inside each sharding group.  `most_bytes`: the limit for
   // the whole tensors of a bunch and their packed copy.
   Rank0Values(const Mesh& mesh, std::int64_t most_bytes);
 

@@ -57,8 +57,8 @@ Buffers::Place Buffers::smallest(Pool& pool, std::int64_t bytes, std::int64_t mo
   return best;
 }
 
-// Returns a free buffer for `size` bytes; the end if a new one is needed. A slightly larger buffer
-// is better than a new one. Units of many sizes would leave as many buffers, so all buffers
+// Returns a free buffer for `size` bytes; the end if a new one is needed.  A slightly larger buffer
+// is better than a new one.  Units of many sizes would leave as many buffers, so all buffers
 // together take at most twice the most that was ever lent at once.
 Buffers::Place Buffers::fitting(Pool& pool, std::int64_t size) {
   const Place close = smallest(pool, size, size + size / 4);

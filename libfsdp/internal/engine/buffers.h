@@ -2,8 +2,8 @@
 // Lends the buffers of gathers and reductions: the same memory in every step.
 //
 // Note [order of a buffer's users]: the host takes a buffer back while streams of an accelerator
-// still work on it. The next user gets the buffer at once, and its lane is ordered after the
-// streams that used the buffer: the device waits, the host goes on. So however far the host is
+// still work on it.  The next user gets the buffer at once, and its lane is ordered after the
+// streams that used the buffer: the device waits, the host goes on.  So however far the host is
 // ahead, the memory in use is what is lent at once: at most what two gathers need.
 #pragma once
 
@@ -25,7 +25,7 @@ enum class Use { kParameters, kGradients };
 
 class Buffers {
  public:
-  // `limited`: see FsdpOptions::limit_all_gathers. If false, buffers of parameters on an
+  // `limited`: see FsdpOptions::limit_all_gathers.  If false, buffers of parameters on an
   // accelerator come fresh from its allocator, and nothing waits for them.
   Buffers(Streams& streams, bool limited);
   ~Buffers();
@@ -35,7 +35,7 @@ class Buffers {
   // Lends a contiguous buffer of `bytes` uint8 elements, 64-byte aligned, with any content, to work
   // that is queued on `lane` from now on.
   at::Tensor take(std::int64_t bytes, Use use, Lane lane);
-  // Takes the buffer back. On an accelerator only `lane` gets it again, for work after that which
+  // Takes the buffer back.  On an accelerator only `lane` gets it again, for work after that which
   // is now on `lane` and on `others`, streams of the device.
   void give(at::Tensor&& buffer, Use use, Lane lane, const std::vector<c10::StreamId>& others = {},
             CallSite site = CallSite::current());

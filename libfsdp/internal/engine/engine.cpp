@@ -43,7 +43,7 @@ Engine::Engine(FsdpOptions options, std::shared_ptr<WrappedModule> wrapped,
     set_id(*unit, id++);
     offloads_ = offloads_ || unit->sharding->is_offloaded;
     unit->reshards_after_forward = unit->sharding->reshards_after_forward;
-    // A single rank behaves like any other number of ranks. With NO_SHARD operators are not
+    // A single rank behaves like any other number of ranks.  With NO_SHARD operators are not
     // observed, unless nothing else tells of the forward.
     unit->always_unsharded =
         unit->resident && unit->sharding->strategy == ShardingStrategy::kNoShard;

@@ -14,12 +14,12 @@
 //   backward_died   instead, if the backward threw: its leftovers are dropped
 //
 // Note [no bracket]: fully_shard() leaves a module its own forward, which tells neither its begin
-// nor its end. The first use outside of forward and backward begins a forward, and it ends when a
-// backward begins or state is read. Another forward begins at a use if the unit's shards were
+// nor its end.  The first use outside of forward and backward begins a forward, and it ends when a
+// backward begins or state is read.  Another forward begins at a use if the unit's shards were
 // written since it was gathered, or if gradients are recorded now and were not before.
 //
 // Note [one thread]: every rank must gather in the same order, and two threads of one forward would
-// not keep an order. Operators of a forward must run in the thread that began it; operators that a
+// not keep an order.  Operators of a forward must run in the thread that began it; operators that a
 // kernel runs in its own threads may read unsharded parameters while the kernel runs.
 //
 // Thread-safe: one mutex; autograd's threads and the caller's may differ.
@@ -98,8 +98,8 @@ class Engine {
     return units_.front()->sharding->mesh.replicate;
   }
   bool has_run() const noexcept { return has_run_; }
-  // Gives the units to the engine of a module around this one. This engine must not be used
-  // afterwards. Requires: not has_run().
+  // Gives the units to the engine of a module around this one.  This engine must not be used
+  // afterwards.  Requires: not has_run().
   std::vector<std::unique_ptr<Unit>> release_units();
   Streams& streams() noexcept { return streams_; }
   Buffers& buffers() noexcept { return buffers_; }
@@ -110,7 +110,7 @@ class Engine {
   void abandon_forward(const char* what) noexcept;
 
   // Call when an operator is about to run on parameters of these units (each listed once); call
-  // end_use() after it ran. Returns: whether the operator belongs to the forward or backward (see
+  // end_use() after it ran.  Returns: whether the operator belongs to the forward or backward (see
   // Note [one thread]).
   // Throws: c10::Error outside forward, backward and summon_full_params, and in another thread than
   // the forward's.
@@ -149,11 +149,11 @@ class Engine {
   void unshard(Unit& unit);
   // Lets the caller's stream use the unit.
   void finish_unshard(Unit& unit);
-  // Frees a unit's gathered parameters. For the root: ends a forward that nothing else ends.
+  // Frees a unit's gathered parameters.  For the root: ends a forward that nothing else ends.
   void reshard_now(Unit& unit);
 
   // While full parameters are summoned, or state is read or loaded, no forward may run, and no unit
-  // has memory beyond its shards. `what` names the caller's action, for errors.
+  // has memory beyond its shards.  `what` names the caller's action, for errors.
   // Throws: c10::Error inside forward or backward, or if a summon is in progress already.
   void begin_summon(const char* what);
   void end_summon() noexcept;
@@ -203,14 +203,14 @@ class Engine {
   at::Tensor piece_of(const Unit& unit);
   void reshard_unrelated(const std::vector<Unit*>& units, Phase phase);
   void reshard_all();
-  // Reshards prefetched units that were not used, whose gathers still read shards. Returns whether
+  // Reshards prefetched units that were not used, whose gathers still read shards.  Returns whether
   // there were any.
   bool reshard_unused();
-  // Does the same as settle_shards(), for gathers that are given up. Call after an error, before
+  // Does the same as settle_shards(), for gathers that are given up.  Call after an error, before
   // other ranks are told.
   void let_gathers_read() noexcept;
   // Orders writes to shards from now on, by the caller's stream or by the host, after every gather
-  // that reads them. Writes of the host to shards in its memory come after the work that is on
+  // that reads them.  Writes of the host to shards in its memory come after the work that is on
   // `lane` now.
   void settle_shards(Lane lane);
   // Has the host wait for copies of offloaded shards.
@@ -227,7 +227,7 @@ class Engine {
   void start_pending_reductions();
   void finish_reductions(std::size_t left);
   void drop_abandoned() noexcept;
-  // Drops what is left of a backward that threw. On an accelerator the caller may go on before
+  // Drops what is left of a backward that threw.  On an accelerator the caller may go on before
   // autograd's own thread has reported the end of that backward.
   void drop_backward() noexcept;
   // Does the same after an error, and tells other ranks of it.

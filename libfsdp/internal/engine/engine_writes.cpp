@@ -101,7 +101,7 @@ void Engine::keep_replacements() noexcept {
   try {
     take_replacements();
   } catch (const std::exception&) {
-    // The parameter has its own tensor again. The next forward reports other replacements.
+    // The parameter has its own tensor again.  The next forward reports other replacements.
   }
 }
 

@@ -231,7 +231,7 @@ at::Tensor Gather::from_pieces(const Blocks& blocks, const Unit& unit) const {
   return full;
 }
 
-// Does the same as copied() with blocks on a device. With a single rank, `unit` is the last one.
+// Does the same as copied() with blocks on a device.  With a single rank, `unit` is the last one.
 at::Tensor Gather::copied_out(const Unit& unit) {
   const std::int64_t world_size = group_->size();
   if (world_size == 1) return std::move(blocks_);

@@ -29,7 +29,7 @@ struct GatherContext {
 
 class Gather : public std::enable_shared_from_this<Gather> {
  public:
-  // Starts gathering sharded units; they are kGathering afterwards. Collective over the sharding
+  // Starts gathering sharded units; they are kGathering afterwards.  Collective over the sharding
   // group that all of them have, or over the ranks that keep a unit together.
   static void start(const GatherContext& context, const std::vector<Unit*>& units);
   // Returns "all-gather of blocks.0 and 1 more units", for errors.
@@ -44,11 +44,11 @@ class Gather : public std::enable_shared_from_this<Gather> {
   // Throws: c10::Error if the collective fails, or what GatherChecks throws; all its units are
   // sharded again then.
   void finish(Unit& unit);
-  // Frees a unit that will not be used, without copying it. Waits all the same, because the shards
+  // Frees a unit that will not be used, without copying it.  Waits all the same, because the shards
   // are read until the collective is over.
   void discard(Unit& unit);
   // On an accelerator: orders kUnshard after this gather's reads of the shards, which may be
-  // written once the gather is given up. The host does not wait, and nothing depends on other
+  // written once the gather is given up.  The host does not wait, and nothing depends on other
   // ranks.
   void let_read() noexcept;
 

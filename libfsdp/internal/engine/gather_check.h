@@ -3,8 +3,8 @@
 //
 // On an accelerator the trailers of the blocks are copied to the host without waiting for them, and
 // compared once an event says that they are there: by a later gather, or at the end of a forward or
-// backward. So an error comes some units late. If a device is far behind the host, some gathers
-// stay unchecked; ranks that diverged stay apart, so a later check finds them. Gathers of a graph
+// backward.  So an error comes some units late.  If a device is far behind the host, some gathers
+// stay unchecked; ranks that diverged stay apart, so a later check finds them.  Gathers of a graph
 // that is being captured are not checked: no host code runs in its replays.
 #pragma once
 
@@ -34,7 +34,7 @@ class GatherChecks {
 
   // `trailers` [W * kTrailerBytes], on the device, written on kUnshard.
   void check_later(const Unit& unit, const at::Tensor& trailers);
-  // Checks the trailers that have arrived. Throws: what check() throws.
+  // Checks the trailers that have arrived.  Throws: what check() throws.
   void check_arrived();
   // Drops all trailers.
   void forget() noexcept { later_.clear(); }

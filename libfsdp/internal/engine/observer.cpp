@@ -153,7 +153,7 @@ ObservedCall::ObservedCall(const c10::OperatorHandle& operation, torch::jit::Sta
 }
 
 // Replaces parameters by their shards in the operator's arguments, if these are whole and no
-// gradient is asked for. Returns whether it did.
+// gradient is asked for.  Returns whether it did.
 bool ObservedCall::read_shards(torch::jit::Stack& stack) {
   if (at::GradMode::is_enabled()) return false;
   for (const Unit* unit : units_) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sees the arguments of operators that take sharded parameters, before the kernel runs.
 //
-// Note [casts]: PyTorch casts what goes into a unit's module and what comes out of it. A C++ module
-// tells neither, so casts are made at the operators that take the unit's parameters:
+// Note [casts]: PyTorch casts what goes into a unit's module and what comes out of it.  A C++
+// module tells neither, so casts are made at the operators that take the unit's parameters:
 //  - of a unit that mixed precision leaves alone, inputs are raised to the dtype of its parameters,
 //    and results lowered again;
 //  - of a unit that casts its inputs, those that are neither parameters nor buffers get its
@@ -43,8 +43,8 @@ class ObservedCall {
 
   // True if the stack holds the results already, and the operator must not run.
   bool answered() const noexcept { return answered_; }
-  // Call after the operator has run: `stack` ends with its results. Copies parameters that the
-  // operator wrote to their shards. Makes the graph of the results notice a parameter that changes
+  // Call after the operator has run: `stack` ends with its results.  Copies parameters that the
+  // operator wrote to their shards.  Makes the graph of the results notice a parameter that changes
   // before its backward.
   // Throws: what Engine::written throws.
   void ran(torch::jit::Stack& stack);

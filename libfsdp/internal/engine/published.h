@@ -2,7 +2,7 @@
 // Gives reduced gradients to the shards, where an optimizer finds them.
 //
 // Note [memory of gradients]: a group's gradients lie in one tensor, FlatGroup::grad, which every
-// step writes again: its addresses do not change, and a backend may reduce right into it. If the
+// step writes again: its addresses do not change, and a backend may reduce right into it.  If the
 // program has kept gradients of an earlier step, they keep that memory, and the group gets new
 // memory.
 //

@@ -43,7 +43,7 @@ void divide_after(const at::Tensor& tensor, int ranks) {
   if (divisor != ranks) tensor.div_(static_cast<double>(ranks) / divisor);
 }
 
-// Computes the mean over ranks of floats in their blocks, from byte `from` on. Takes one pass;
+// Computes the mean over ranks of floats in their blocks, from byte `from` on.  Takes one pass;
 // at::mean_out adds in one and divides in another.
 void mean_of_blocks(float* out, const Blocks& blocks, int world_size, std::int64_t from,
                     std::int64_t numel) {

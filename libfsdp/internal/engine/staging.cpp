@@ -53,7 +53,7 @@ void copy_rows(const at::Tensor& gradient, const FlatGroup& group, const Paramet
   }
 }
 
-// Copies by operators. The columns must be zero where a rank has no elements.
+// Copies by operators.  The columns must be zero where a rank has no elements.
 void copy_rows_by_operators(const at::Tensor& gradient, const FlatGroup& group,
                             const Parameter& parameter) {
   const ShardLayout& layout = parameter.layout;

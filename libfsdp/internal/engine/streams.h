@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The queues of work on an accelerator. On the CPU, work runs where it is called, and all of this
+// The queues of work on an accelerator.  On the CPU, work runs where it is called, and all of this
 // does nothing.
 //
 // Written against c10's device-generic streams and events, so it needs no CUDA header: the CUDA
@@ -44,7 +44,7 @@ class Streams {
   c10::Device device() const noexcept { return device_; }
   bool on_cpu() const noexcept { return device_.is_cpu(); }
 
-  // Makes the stream that is current now kCompute, also inside of enter(). Call it first whenever
+  // Makes the stream that is current now kCompute, also inside of enter().  Call it first whenever
   // the caller's code or autograd calls the library: they may use several streams.
   void follow_caller(CallSite site = CallSite::current());
   // Returns whether kCompute is the stream that is current now.  Thread-safe.
@@ -63,7 +63,7 @@ class Streams {
 
   // Marks where the stream is now.  Requires: not on the CPU.
   StreamPoint mark(c10::StreamId stream);
-  // Makes work queued on `later` from now on run after the point. Needs no event if it does so
+  // Makes work queued on `later` from now on run after the point.  Needs no event if it does so
   // already: steps end and begin with order(), so no step waits for a point of the step before, a
   // wait that a graph could not capture.
   void pass(StreamPoint&& point, Lane later, CallSite site = CallSite::current());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counts of steps on the device, which a graph can increment. The host's count beside them may be
+// Counts of steps on the device, which a graph can increment.  The host's count beside them may be
 // older.
 #pragma once
 

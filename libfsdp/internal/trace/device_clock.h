@@ -23,13 +23,13 @@ class DeviceClock {
 
   // Marks the current stream.
   Mark mark() const;
-  // Returns the host's time at which the stream came to the mark. If it has not come there: waits
+  // Returns the host's time at which the stream came to the mark.  If it has not come there: waits
   // if `waits`, else returns nullopt.
   std::optional<Clock::time_point> time_of(const Mark& mark, bool waits);
 
  private:
   const c10::Device device_;
-  // The mark that times count from. They are float32 milliseconds, so a long trace moves it on.
+  // The mark that times count from.  They are float32 milliseconds, so a long trace moves it on.
   Mark anchor_;
   Clock::time_point anchor_time_;
 };

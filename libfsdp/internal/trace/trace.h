@@ -56,7 +56,7 @@ class Trace {
   // While `is_capturing` returns true nothing is recorded: the work runs later, or often.
   void time_device(c10::Device device, std::function<bool()> is_capturing);
 
-  // Returns the host's time and, on an accelerator, a mark of the current stream. Without a trace:
+  // Returns the host's time and, on an accelerator, a mark of the current stream.  Without a trace:
   // the host's time, for a trace that begins meanwhile.
   static Moment now(const Trace* trace);
   // `name`: "unshard blocks.1".  Spans of a lane may overlap: it gets as many rows as they need.

@@ -40,7 +40,7 @@ Unit& add_unit(Units& units, UnitOfModule& of_module, const torch::nn::Module& m
   return added;
 }
 
-// Returns units still without parameters. A module registered in several places is one unit.
+// Returns units still without parameters.  A module registered in several places is one unit.
 // `apart`: modules that contain no units.
 Units empty_units(const torch::nn::Module& module, const FsdpOptions& options,
                   const std::vector<const torch::nn::Module*>& apart, UnitOfModule& of_module) {

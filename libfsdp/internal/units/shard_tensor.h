@@ -14,7 +14,7 @@
 namespace fsdp::internal {
 
 // Returns a tensor in the memory of `view`, with one version counter for itself and its data().
-// `whole`: the shape of the tensor of which it is a part. `is_flat`: it is of several; `whole` is
+// `whole`: the shape of the tensor of which it is a part.  `is_flat`: it is of several; `whole` is
 // empty.
 at::Tensor shard_tensor(const at::Tensor& view, std::vector<std::int64_t> whole,
                         bool is_flat = false);

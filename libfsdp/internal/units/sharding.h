@@ -53,7 +53,8 @@ struct Sharding {
 // Returns the sharding that the options describe, without its mesh.
 Sharding sharding_of(const FsdpOptions& options);
 
-// Collective. Divides the group into runs of `size` consecutive ranks, and returns this rank's run.
+// Collective.  Divides the group into runs of `size` consecutive ranks, and returns this rank's
+// run.
 // Throws: c10::Error if `size` does not divide the size of the group.
 std::shared_ptr<ProcessGroup> neighbours(const std::shared_ptr<ProcessGroup>& group, int size);
 

@@ -28,7 +28,7 @@ c10::StorageImpl* storage_of(const at::Tensor& tensor) {
   return tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
 }
 
-// The storage of a sharded parameter is locked, and claims to be on the meta device. Code that
+// The storage of a sharded parameter is locked, and claims to be on the meta device.  Code that
 // reads it without an operator gets an error, or (a serializer) finds that the devices of the
 // tensor and its storage differ.
 at::DataPtr freed_pointer(Parameter* parameter) {

@@ -7,10 +7,10 @@
 //
 //   local   [ group float32: w | b | ... ][ group float64: ... ][ trailer ]
 //
-// All ranks' buffers have one size, so an all-gather of bytes moves a unit of any dtypes. A
+// All ranks' buffers have one size, so an all-gather of bytes moves a unit of any dtypes.  A
 // gathered unit is laid out parameter by parameter: the ranks' shares of one parameter follow each
 // other, and because all but the last are full, the parameter is contiguous with its padding at the
-// end. The padding that aligns the next parameter, and the trailers, are laid out in the same way.
+// end.  The padding that aligns the next parameter, and the trailers, are laid out in the same way.
 //
 //   full    [ w of rank 0, 1, ... | b of rank 0, 1, ... | ... | trailers of rank 0, 1, ... ]
 //

@@ -54,7 +54,7 @@ void note_written(const Parameter& parameter, const at::Tensor& whole) {
   sum(dense.const_data_ptr(), dense.nbytes());
 }
 
-// Zeroes the elements of the shard that `rows` changed. Throws if one of them is not zero in
+// Zeroes the elements of the shard that `rows` changed.  Throws if one of them is not zero in
 // `rows`.
 void take_zeros(at::Tensor& shard, const at::Tensor& rows, const Parameter& parameter,
                 const std::string& writer) {

@@ -11,9 +11,9 @@
 // graph has saved, at the module's tensor, with sharding as without.
 //
 // Every rank must write the same values, because it computed with all of them but keeps only its
-// rows. So the trailer of a unit's block holds a checksum of all that a rank wrote since it was
+// rows.  So the trailer of a unit's block holds a checksum of all that a rank wrote since it was
 // wrapped (a CRC-32; on an accelerator one that the device computes), and the ranks of a replica
-// compare it at the unit's next gather. Writes to offloaded parameters are not compared.
+// compare it at the unit's next gather.  Writes to offloaded parameters are not compared.
 //
 // If the unit computes in another dtype than that of its shards, the written copy was rounded
 // before.  Zeros are exact in any dtype, and elements that were not zeroed keep their value in the
@@ -28,7 +28,7 @@
 
 namespace fsdp::internal {
 
-// Copies this rank's rows of `whole`, which `writer` left in the parameter, to the shard. `whole`
+// Copies this rank's rows of `whole`, which `writer` left in the parameter, to the shard.  `whole`
 // is in the dtype of compute.
 // Throws: c10::Error naming the parameter if a shard of another dtype would be rounded.
 void take_written(Parameter& parameter, const at::Tensor& whole, const std::string& writer);
@@ -37,7 +37,7 @@ void take_written(Parameter& parameter, const at::Tensor& whole, const std::stri
 // its shape, dtype and device, and not another parameter.
 bool is_replaced(const Parameter& parameter) noexcept;
 // Takes the replacement's values, and restores the parameter's own tensor.
-// Requires: is_replaced. Throws: what take_written throws.
+// Requires: is_replaced.  Throws: what take_written throws.
 void take_replacement(Parameter& parameter);
 
 // Stops comparing what ranks wrote before, because they failed at different places.

@@ -9,16 +9,16 @@
 // Work that is called between the two is recorded, and done by replays alone: at the end the
 // device's memory, and pinned memory, is what it was at the beginning.
 //
-// Streams. A stream becomes part of a capture when it waits for an event of the capture; before the
-// capture ends, the stream that it began on must wait for it. Reported: the default stream as a
-// part; work and allocations on other streams of the device, by whatever thread; waits in a capture
-// for events of outside, and outside for events of a capture. Races are looked for among the work
-// of a capture; what its streams did before is compared at replays.
+// Streams.  A stream becomes part of a capture when it waits for an event of the capture; before
+// the capture ends, the stream that it began on must wait for it.  Reported: the default stream as
+// a part; work and allocations on other streams of the device, by whatever thread; waits in a
+// capture for events of outside, and outside for events of a capture.  Races are looked for among
+// the work of a capture; what its streams did before is compared at replays.
 //
-// The host. Reported: every wait for the device, every query of an event or a stream, copies from
+// The host.  Reported: every wait for the device, every query of an event or a stream, copies from
 // and to memory that is not pinned, allocations of pinned memory.
 //
-// Memory. Allocations come from memory of the graph's own. Freed memory is lent again only in the
+// Memory.  Allocations come from memory of the graph's own.  Freed memory is lent again only in the
 // same capture on the same stream, or when the graph is gone.
 //
 // Random numbers.  Each replay draws the next ones of the device's generator; a capture draws none.

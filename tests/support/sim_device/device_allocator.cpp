@@ -51,7 +51,7 @@ Pool& pool_of(int device) {
   return pools->at(static_cast<std::size_t>(device));
 }
 
-// All blocks, by address. They are never destroyed.
+// All blocks, by address.  They are never destroyed.
 std::map<const char*, Block*>& blocks() {
   static auto* const instance = new std::map<const char*, Block*>;
   return *instance;

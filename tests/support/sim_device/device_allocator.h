@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The memory of a simulated device, lent as CUDA's caching allocator lends it: a freed block is
-// reused at once by the stream that it was allocated on, because work on one stream is ordered. If
+// reused at once by the stream that it was allocated on, because work on one stream is ordered.  If
 // record_stream() named other streams, it is reused only when they have come far enough.
 //
-// In a capture, streams that are part of it get memory of the graph's own (see capture.h). Each
+// In a capture, streams that are part of it get memory of the graph's own (see capture.h).  Each
 // time that a block is lent has a number, the loan.
 //
 // Fresh and freed memory is NaN.

@@ -19,8 +19,8 @@ class Graph {
   Graph& operator=(Graph&&) = delete;
 
   // Does all work again, in order and at the addresses of the capture, on the current stream of the
-  // device: after the work that is there, and before later work. The checker counts all of it as
-  // work of that stream. Copies to and from pinned memory behave as other copies (host_copies.h).
+  // device: after the work that is there, and before later work.  The checker counts all of it as
+  // work of that stream.  Copies to and from pinned memory behave as other copies (host_copies.h).
   // Reports work that uses memory, of the device or pinned, that was freed since the capture.
   // Collective if work of the graph is.
   // Throws: c10::Error while the device captures.

@@ -30,7 +30,7 @@ class HostAliases {
 at::Tensor moved_to_device(const at::Tensor& result, c10::Device device, const Access& work);
 
 // Runs one kernel on the current stream of the first device tensor among `inputs`: `compute` gets
-// an alias for each device tensor and the other inputs as they are. Replays of a graph may call it
+// an alias for each device tensor and the other inputs as they are.  Replays of a graph may call it
 // again later, so it must own what it uses.
 // Returns: its results, on the device; undefined ones stay undefined.
 using Tensors = std::vector<at::Tensor>;

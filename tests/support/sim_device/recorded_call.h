@@ -19,8 +19,8 @@ void change_tensors(c10::IValue& value, const std::function<at::Tensor(const at:
 
 class RecordedCall {
  public:
-  // `arguments`: on the CPU. Tensors in `aliases` are device memory; tensors in `outputs` get their
-  // size and memory from the operator; all others keep their present values.
+  // `arguments`: on the CPU.  Tensors in `aliases` are device memory; tensors in `outputs` get
+  // their size and memory from the operator; all others keep their present values.
   RecordedCall(const c10::OperatorHandle& op, const torch::jit::Stack& arguments,
                const std::vector<at::Tensor>& aliases, const std::vector<at::Tensor>& outputs);
 

@@ -80,8 +80,8 @@ inline bool is_recorded(const Access& work) noexcept {
 }
 // Keeps how to do recorded work again.  Thread-safe.
 void record(const Access& work, std::function<void(const Access& now)> run);
-// Notes that recorded work on the device draws from the generator. Reports a generator that is not
-// the device's own. Thread-safe.
+// Notes that recorded work on the device draws from the generator.  Reports a generator that is not
+// the device's own.  Thread-safe.
 void record_draws(int device, const at::Generator& generator);
 // If the device captures, reports "in a capture: <what>" and returns true; else returns false.
 // Thread-safe.

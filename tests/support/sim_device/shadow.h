@@ -29,7 +29,7 @@ class Shadow {
  public:
   using OnConflict = std::function<void(Conflict, const Access& earlier)>;
 
-  // Notes an access to the bytes [begin, end). `known`: the clock of its stream. Calls
+  // Notes an access to the bytes [begin, end).  `known`: the clock of its stream.  Calls
   // `on_conflict` for every earlier access to these bytes that the new one is not ordered after.
   void touch(std::size_t begin, std::size_t end, bool write, const Access& now, const Clock& known,
              const OnConflict& on_conflict);

@@ -28,7 +28,7 @@ namespace fsdp::test::sim {
 
 // How far a device is behind the host.
 enum class Progress {
-  // No work is over before the host has waited for it: memory is at its worst. A caller that asks
+  // No work is over before the host has waited for it: memory is at its worst.  A caller that asks
   // about an event again, and queued nothing in between, waits for the event.
   kLate,
   kEager,  // all work is over when somebody asks: memory is at its best
@@ -73,16 +73,16 @@ Clock known_to(const Access& access);
 Clock clock_of(int stream);
 // Returns the point that the stream has come to.
 Mark mark_of(const c10::Stream& stream);
-// Orders later work on the stream after the mark. A mark of a capture makes the stream part of that
-// capture.
+// Orders later work on the stream after the mark.  A mark of a capture makes the stream part of
+// that capture.
 void wait_on_stream(const c10::Stream& stream, const Mark& mark);
 void order(const c10::Stream& earlier, const c10::Stream& later);
 
-// Has the host wait for the mark. `kind`: the counter of such waits.
+// Has the host wait for the mark.  `kind`: the counter of such waits.
 void wait_on_host(const Mark& mark, std::int64_t Counters::*kind);
 // Has the host wait for all streams of the device; no counter counts this.
 void synchronize(int device);
-// Call when the host asks whether work is over. Returns true if a capture forbids the question.
+// Call when the host asks whether work is over.  Returns true if a capture forbids the question.
 bool refuse_question(const Mark& mark);
 // Makes the clock known to the host without a wait.
 void learn(int device, const Clock& clock);
