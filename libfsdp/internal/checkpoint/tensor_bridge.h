@@ -49,7 +49,7 @@ struct StateTensor {
 };
 struct StateContent {
   formats::Value root;  // its tensors are references to `tensors` by number, see dcp/rank_writer.h
-  // Tensors with exactly the same bytes stand here once: tied weights stay tied.
+  // Whole tensors in the same memory are listed once: tied weights stay tied.
   std::vector<StateTensor> tensors;
 };
 // Lifetime: the state dict outlives the result.

@@ -40,7 +40,7 @@ class Gather : public std::enable_shared_from_this<Gather> {
   ~Gather();
 
   // Waits, and makes one of its units unsharded.  Its parameters come on kUnshard: a stream that
-  // uses them has to be ordered after that lane.
+  // uses them must be ordered after that lane.
   // Throws: c10::Error if the collective fails, or what GatherChecks throws; all its units are
   // sharded again then.
   void finish(Unit& unit);
