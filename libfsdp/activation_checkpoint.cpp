@@ -137,7 +137,8 @@ struct Recomputation : torch::CustomClassHolder {
   const RandomState random;
   const AutocastState autocast;
   const std::shared_ptr<const CheckpointPolicy> policy;
-  // Positions of the graph's tensors in the function's list; the other ones are undefined.
+  // Positions of the graph's tensors in the function's list; other tensors of the list are
+  // undefined.
   const std::size_t input_count;
   std::size_t output_count = 0;
   std::vector<std::size_t> input_places;
@@ -256,7 +257,8 @@ std::vector<at::Tensor> run_checkpointed(FlatFunction function,
     variables.push_back(inputs[i]);
     requires_grad = requires_grad || inputs[i].requires_grad();
   }
-  // Parameters are not inputs.  Without one that requires a gradient, backward would skip this.
+  // Parameters are not inputs.  Without an input that requires a gradient, backward would skip
+  // this.
   if (!requires_grad) variables.push_back(at::empty({}).set_requires_grad(true));
 
   const auto defined = CheckpointFunction::apply(FirstRun{call, inputs}, at::TensorList(variables));

@@ -6,10 +6,10 @@
 //   auto y = fsdp::checkpoint([this](const at::Tensor& h) { return block->forward(h); }, x);
 //   x = fsdp::checkpoint_module(block, x);  // where the options' policy says so
 //
-// The function is called twice and must do the same both times.  Code that draws from the
-// generators of the CPU or of the arguments' devices (dropout) draws the same numbers, under the
-// same autocast.  The function must own what it captures, or know that it outlives backward.  Side
-// effects happen twice: a batch norm inside updates its running statistics twice.
+// The function is called twice and must do the same both times.  Random draws (dropout) from the
+// generators of the CPU and of the arguments' devices repeat, under the same autocast.  What the
+// function captures must live until backward ends.  Side effects happen twice: a batch norm inside
+// updates its running statistics twice.
 //
 // Gradients flow to the arguments and to every parameter that the function uses, even if no
 // argument requires one.  The result requires a gradient whenever gradients are being recorded.
@@ -35,9 +35,9 @@ namespace fsdp {
 // Selects the modules for which checkpoint_module() recomputes.
 using CheckpointPolicy = std::function<bool(const torch::nn::Module&)>;
 
-// Sets the policy of this thread while it lives; a sharded module's forward opens one with the
+// Sets this thread's policy while it lives; a sharded module's forward opens a scope with the
 // policy of its options.  Scopes nest; a null policy recomputes nothing.  Recomputation runs under
-// the policy that held when its function first ran, so that nested checkpoints behave alike.
+// the policy of the function's first run, so that nested checkpoints behave alike.
 class CheckpointPolicyScope {
  public:
   explicit CheckpointPolicyScope(std::shared_ptr<const CheckpointPolicy> policy);
@@ -64,9 +64,10 @@ std::vector<at::Tensor> run_checkpointed(FlatFunction function,
 }  // namespace internal
 
 // Returns the function's result.  Arguments and result may be tensors; optionals, vectors, arrays,
-// pairs, tuples and maps of them; and anything without tensors that can be copied.  Throws in
-// backward: c10::Error under autograd::grad, under backward with `inputs` or create_graph, which
-// reentrant backwards do not support, or if an argument was since modified in place.
+// pairs, tuples and maps of tensors; and any copyable type without tensors.
+// Throws: in backward, c10::Error under autograd::grad or under backward with `inputs` or
+// create_graph, which reentrant backwards do not support; also if an argument was modified in place
+// after the call.
 template <typename Function, typename... Args>
 auto checkpoint(Function function, Args... args) {
   static_assert(

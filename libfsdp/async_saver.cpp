@@ -95,7 +95,7 @@ class Staging {
       copy.copy_(tensor.detach());
       return;
     }
-    // Copies at the speed of memory, because training waits for it.
+    // Fast, because training waits for the copy.
     stream_copy(host_memory(tensor), host_memory(copy));
   }
 
@@ -150,8 +150,7 @@ class AsyncSaver::Impl {
     try {
       thread_ = std::jthread(write);
     } catch (const std::exception&) {
-      // There is no thread, or no memory for one, but the other ranks are saving already and wait
-      // for this rank.
+      // No thread could be started, but the other ranks are saving already and wait for this rank.
       write();
     }
   }

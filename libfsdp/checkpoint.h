@@ -14,11 +14,11 @@
 //   fsdp::load("run/step-400", state);        // any number of ranks
 //
 // Note [a save]: ranks compare what they are about to save (names, shapes, dtypes), so that each
-// can compute the place of every value in every rank's file without being told.  Rank 0 makes a
-// folder under a temporary name; every rank writes, checks and fsyncs its file there; rank 0 writes
-// `.metadata`, then the seal, fsyncs, and renames the folder into place.  If any rank dies at any
-// moment, the destination is either unchanged or the complete new checkpoint.  A step that fails on
-// one rank fails on all (see agree.h).
+// can compute the place of every value in every rank's file.  Rank 0 makes a folder under a
+// temporary name; every rank writes, checks and fsyncs its file there; rank 0 writes `.metadata`,
+// then the seal, fsyncs, and renames the folder into place.  If any rank dies at any moment, the
+// destination is either unchanged or the complete new checkpoint.  A step that fails on one rank
+// fails on all (see agree.h).
 #pragma once
 
 #include <cstdint>
@@ -45,72 +45,74 @@ class ShardedModule;
 // Selects whether saved data stays in the page cache for the next load on this machine.
 enum class PageCache {
   kAlways,
-  kWhileQuick,  // as long as the kernel has memory for it at hand; the rest as kNever
+  kWhileQuick,  // while the kernel has free memory; the rest as kNever
   kNever,       // straight to the disk: evicts nothing else from the cache
 };
 
 struct SaveOptions {
-  bool overwrite = false;  // replace an existing checkpoint in one step; else an error
+  bool overwrite = false;  // true: replaces an existing checkpoint in one step; false: throws
   bool sync = true;        // fsync: a checkpoint reported as saved survives a power cut
   // Applies with `sync`, on file systems known to gain by writing past the page cache (ext4, XFS);
   // elsewhere kAlways is used.
   PageCache page_cache = PageCache::kWhileQuick;
-  // Folders: leave a seal, the sizes and CRC-32s of all files, for `fsdp-ckpt verify` to check.
-  // PyTorch ignores it.  Making it reads no data back. save_file() leaves no seal.
+  // Adds a seal to a folder: the sizes and CRC-32s of all files, which `fsdp-ckpt verify` checks.
+  // Making it reads no data back.  PyTorch ignores the seal; save_file() writes none.
   bool seal = true;
 };
 
-// Collective over `group`, all of whose ranks hold `state`: the same keys, shapes and dtypes on
-// all.  Folders above `folder` are made.  Whole tensors are written once, by the rank that has the
-// least to write so far, in turns. Plain values are rank 0's.  Each part of a sharded tensor is
-// written by one rank. Memory: 8 MiB beside the state itself on the CPU; on an accelerator one
-// tensor's part as well. Throws: on every rank, c10::Error naming the ranks and what each said: a
-// URL, no space, a folder that not all ranks see, a destination that exists, state that differs
-// between ranks.
+// Collective over `group`, all of whose ranks must hold `state` with the same keys, shapes and
+// dtypes.  Makes missing folders above `folder`.  Whole tensors are written once, by the rank with
+// the least to write so far.  Plain values are rank 0's.  Each part of a sharded tensor is written
+// by one rank.
+// Memory: 8 MiB beside the state itself on the CPU; on an accelerator one tensor's part as well.
+// Throws: on every rank, c10::Error naming the ranks and each one's message: a URL, no space, a
+// folder that not all ranks see, a destination that exists, state that differs between ranks.
 void save(const std::filesystem::path& folder, const StateDict& state,
           const std::shared_ptr<ProcessGroup>& group, const SaveOptions& options = {});
 
-// Collective over `group`.  As save(), with `meta` as one torch.save file `meta.pt` beside it: the
-// layout of Lightning's folders, where `parts` is {"model": ..., "optimizer_0": ..., ...}.
+// Collective over `group`.  Saves `parts` as save() does, and `meta` beside it as one torch.save
+// file, `meta.pt`: the layout of Lightning's folders, where `parts` is {"model": ...,
+// "optimizer_0": ..., ...}.
 void save_with_meta(const std::filesystem::path& folder, const StateDict& parts,
                     const StateDict& meta, const std::shared_ptr<ProcessGroup>& group,
                     const SaveOptions& options = {});
 
-// Collective over `group`.  As save(), as one file of torch.save, which
-// torch.load(weights_only=True) reads.  Rank 0 writes it from its own `state`: see
-// StateDictType::kFull.  Throws: as save(); also if rank 0's state holds sharded tensors.
+// Collective over `group`.  Saves `state` as one torch.save file, which
+// torch.load(weights_only=True) reads.  Rank 0 writes the file from its own `state`: see
+// StateDictType::kFull.
+// Throws: as save(); also if rank 0's state holds sharded tensors.
 void save_file(const std::filesystem::path& file, const StateDict& state,
                const std::shared_ptr<ProcessGroup>& group, const SaveOptions& options = {});
 
 struct LoadOptions {
-  // true: keys of `state` that the checkpoint lacks, and keys of the checkpoint that `state` lacks,
-  // are errors. false: they are reported and left as they are.
+  // true: a key that only `state` or only the checkpoint has is an error.  false: such keys are
+  // reported and left as they are.
   bool strict = true;
-  // true: elements of another floating-point dtype are converted and reported; else errors.
+  // true: another floating-point dtype is converted and reported; false: it is an error.
   bool cast = true;
   // Compare the CRC-32 of the data read with that in the checkpoint, for every record that the
   // ranks together read in full.
   bool verify = true;
-  // Python names in pickles, as "module.name", that count as plain data beside those that the
-  // formats know.  Nothing of theirs is run either.
+  // Python globals in pickles, as "module.name", to read as plain data, beside those that the
+  // formats know.  None of their code is run.
   std::set<std::string> allowed_globals;
 };
 
 // Collective over `group`.  Fills the tensors of `state` in place and replaces its plain values.
 // `path` is a folder or file that fsdp-ckpt reads, with keys like those of `state`, or the URL of
-// one: s3://, gs://, hf://, https://.  Each rank reads what it needs, on four threads; of a store
-// with up to 48 requests at once.
-// Memory: up to 38 MiB a thread; on an accelerator one tensor's part a thread as well; for a URL
-// 64 MiB more.
+// one: s3://, gs://, hf://, https://.  Each rank reads only what it needs, on four threads; from a
+// store with up to 48 requests at once.
+// Memory: up to 38 MiB a thread; on an accelerator one tensor's part a thread as well; for a URL 64
+// MiB more.
 // Throws: on every rank, c10::Error.  Missing keys, unexpected keys (with the nearest names) and
-// tensors of other shapes are all named at once, before anything is written to.  For damage it
-// names file, key and byte; tensors may then be partly filled.
+// tensors of other shapes are all named at once, before anything is written to.  An error for
+// damage names file, key and byte; tensors may then be partly filled.
 LoadReport load(const std::filesystem::path& path, StateDict& state,
                 const std::shared_ptr<ProcessGroup>& group, const LoadOptions& options = {});
 
 // A model with the optimizers over its parameters.
 struct TrainedModel {
-  std::string name;  // what its state is saved under: no dots
+  std::string name;  // the prefix of its keys: no dots
   ShardedModule* model = nullptr;
   std::vector<torch::optim::Optimizer*> optimizers;
 };
@@ -119,8 +121,8 @@ struct TrainedModel {
 struct TrainingState {
   ShardedModule* model = nullptr;                    // required
   std::vector<torch::optim::Optimizer*> optimizers;  // over the model's parameters
-  std::vector<TrainedModel> further;                 // others, as the discriminator of a GAN
-  GradScaler* grad_scaler = nullptr;                 // none, or that of the optimizers
+  std::vector<TrainedModel> further;                 // more models: the discriminator of a GAN
+  GradScaler* grad_scaler = nullptr;                 // null: none
   StateDict extra;                                   // anything else, the same on every rank
   // The ranks of all copies of the model.  Default: process_group of the model's options.
   std::shared_ptr<ProcessGroup> group;
@@ -134,8 +136,8 @@ struct TrainingState {
 // Throws: c10::Error if a name is empty, has dots, or is taken.
 void save(const std::filesystem::path& folder, const TrainingState& state,
           const SaveOptions& options = {});
-// Collective.  As save(), in one file: "state_dict", "optimizer_states" (by PARAM_ID), `extra`, and
-// these two of further models in a dict under their names.
+// Collective.  Saves the same state in one file: "state_dict", "optimizer_states" (by PARAM_ID) and
+// `extra`; for each further model, a dict of the first two under its name.
 void save_file(const std::filesystem::path& file, const TrainingState& state,
                const SaveOptions& options = {});
 
@@ -144,13 +146,14 @@ struct TrainingLoadOptions : LoadOptions {
   bool extra = true;
 };
 // Collective.  Loads every format and layout that fsdp-ckpt reads.  The model is the only model in
-// it, or the one called "model", "state_dict" or "module"; a further one is the only model under
-// its name.  Optimizers are matched in order, their states by name, by id or flattened.  To load a
-// checkpoint with weights only, set `optimizers` to false.  `extra` gets everything else; values
-// without a counterpart as a StateValue are reported as unexpected.  A folder of save() that has
-// lost its meta.pt is said by a warning, and reported.
-// Throws: as load(); if there is no model or not as many optimizers; if an optimizer's state lacks
-// a parameter that this optimizer has; if there is no state for the scaler, and `strict`.
+// the checkpoint, or the one called "model", "state_dict" or "module"; a further model is the only
+// one under its name.  Optimizers are matched in order, their states by name, by id or flattened.
+// To load a checkpoint with weights only, set `optimizers` to false.  `extra` gets everything else;
+// values without a counterpart as a StateValue are reported as unexpected.  A missing meta.pt in a
+// folder of save() gives a warning, and is reported.
+// Throws: as load(); if a model is missing, or more optimizers are given than saved; if an
+// optimizer's state lacks a parameter that this optimizer has; if `strict` and there is no state
+// for the scaler.
 LoadReport load(const std::filesystem::path& path, TrainingState& state,
                 const TrainingLoadOptions& options = {});
 

@@ -166,7 +166,7 @@ class FolderSave {
   }
 
  private:
-  // Tells every rank who has which part, and where rank 0's folder is.
+  // Tells every rank which rank has which part, and where rank 0's folder is.
   void exchange(PartWriters& writers) {
     auto texts = all_gather_text(group_, writers.text() + "|" + invitation_, what_);
     for (std::string& text : texts) {
@@ -198,7 +198,7 @@ class FolderSave {
     return c10::str(file->bytes(), ' ', file->crc());
   }
 
-  // The files of the other ranks.
+  // Adds the files of the other ranks to the seal.
   void add_sealed(const std::vector<std::string>& written) {
     for (std::size_t rank = 1; rank < written.size(); ++rank) {
       formats::SealedFile file{dcp::data_file_name(static_cast<std::int64_t>(rank), 0), 0, 0};

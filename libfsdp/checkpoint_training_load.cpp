@@ -53,9 +53,9 @@ Value without_optimizers(const Value& content, const std::vector<StatePart>& par
   });
 }
 
-// Returns the model among those of `parts`.  There may also be averages of its weights, and other
-// values that are tensors by names; then it is the one with a usual name of a model.
-// Throws: c10::Error if that leaves no model, or several.
+// Returns the place of the model in `models`, which may also be averages of its weights, and other
+// tensors by names.  If there are several, returns the one with a usual name of a model.
+// Throws: c10::Error if none or several of them have such a name.
 std::size_t chosen_model(const std::vector<StatePart>& models, const std::string& path) {
   if (models.size() == 1) return 0;
   std::vector<std::size_t> named;
@@ -67,7 +67,8 @@ std::size_t chosen_model(const std::vector<StatePart>& models, const std::string
   return named[0];
 }
 
-// Returns whether a part is under this name; the first model's, without one, is under none of them.
+// Returns whether a part belongs to the model of this name.  A part of the first model, whose name
+// is empty, is under none of the names.
 bool is_of(const StatePart& part, const std::string& name, const std::vector<TrainedModel>& all) {
   const auto is_under = [&](const std::string& other) {
     const std::string key = formats::joined(part.path);
@@ -101,8 +102,8 @@ std::optional<Value> unnested(const Value& part, const StateDict& model) {
 
 constexpr const char* kMeta = "meta.pt";
 
-// Returns whether save() wrote the folder, by the names of its parts, and what it writes beside
-// them is gone.
+// Returns whether save() wrote the folder, judging by the names of its parts, and meta.pt is
+// missing.
 bool has_lost_meta(const std::filesystem::path& path, const std::vector<StatePart>& parts) {
   std::error_code ignored;
   return std::any_of(

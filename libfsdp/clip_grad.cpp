@@ -22,15 +22,15 @@ namespace fsdp {
 using namespace internal;
 namespace {
 
-// The groups of a parameter whose ranks hold its parts: that over which it is sharded, and those of
-// its placements.  None: each rank holds it whole.
+// The groups over which a parameter is divided: the one over which it is sharded, and those of its
+// placements.  Empty: each rank holds all of it.
 using Groups = std::vector<std::shared_ptr<ProcessGroup>>;
 
 struct Held {
   Groups groups;
   std::vector<at::Tensor> of_parameters;  // a gradient for each parameter; undefined if it has none
 
-  // Returns those that have elements here.
+  // Returns the gradients that have elements here.
   std::vector<at::Tensor> gradients() const {
     std::vector<at::Tensor> result;
     for (const at::Tensor& gradient : of_parameters) {
@@ -75,7 +75,7 @@ std::vector<Held> held_by_groups(const ShardedModule& model) {
   return result;
 }
 
-// Returns gradients that one operator may take together.
+// Groups gradients that one operator may take together.
 std::vector<std::vector<at::Tensor>> by_device_and_dtype(const std::vector<at::Tensor>& gradients) {
   std::vector<std::vector<at::Tensor>> result;
   for (const at::Tensor& gradient : gradients) {
@@ -126,7 +126,7 @@ class NormOverRanks {
     if (!std::isinf(p_)) return ReduceOp::kSum;
     return p_ > 0 ? ReduceOp::kMax : ReduceOp::kMin;
   }
-  // What nothing adds to the parts of others.
+  // Returns the norm of no gradients, which changes nothing when the ranks' norms are combined.
   double neutral() const {
     return std::isinf(p_) && p_ < 0 ? std::numeric_limits<double>::infinity() : 0;
   }
@@ -140,8 +140,8 @@ class NormOverRanks {
   const at::Tensor& like_;
 };
 
-// Returns the number of parameters whose gradient is not zero: what PyTorch takes for the norm with
-// p = 0, which is not that of the gradients as one vector.
+// Returns the number of parameters whose gradient is not zero: PyTorch's norm for p = 0, which is
+// not the norm of the gradients as one vector.
 at::Tensor number_of_nonzero(const std::vector<Held>& all, const at::Tensor& like) {
   const at::Tensor zero = at::zeros({}, like.options());
   at::Tensor total = zero;

@@ -62,7 +62,7 @@ CommHook allreduce_hook() {
 
 CommHook reduce_scatter_hook() {
   return [](const GroupPtr& group, at::Tensor& unsharded, at::Tensor& sharded) {
-    // Here one rank has everything, whatever the strategy.
+    // In a group of one rank, whole gradients are right under every strategy.
     FSDP_CHECK(!sharded.is_same(unsharded) || group->size() == 1,
                "reduce_scatter_hook: expected a module that is sharded, found whole gradients: "
                "register allreduce_hook()");

@@ -11,7 +11,7 @@
 namespace fsdp {
 
 // Returns the divisor of gradients before they are added: a power of two near the square root of
-// the number of ranks.  Afterwards they are divided by the rest, which may be a fraction.
+// the number of ranks.  The sum is divided by the remaining factor, which may be a fraction.
 int gradient_predivide_factor(int world_size);
 
 // Returns the hook for ShardingStrategy::kNoShard.

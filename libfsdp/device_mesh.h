@@ -25,36 +25,35 @@ struct MeshDim {
   int size = 1;
 };
 
-// Copies are the same mesh.
+// Copies refer to the same mesh.
 class DeviceMesh {
  public:
-  // Collective over `group`.  Its ranks fill the mesh in order; those that differ in the last
-  // dimension alone follow each other.  Makes a group for each dimension.
-  // Throws: c10::Error if the sizes do not multiply to the group's; for a name that is empty or
-  // stands twice.
+  // Collective over `group`.  Ranks fill the mesh in order; the last dimension runs fastest.  Makes
+  // a group for each dimension.
+  // Throws: c10::Error if the sizes do not multiply to the group's; for an empty or repeated name.
   DeviceMesh(const std::shared_ptr<ProcessGroup>& group, const std::vector<MeshDim>& dims);
 
-  // Returns the mesh of some dimensions, in that order, or of none, among the ranks that share this
-  // one's place in the others.  Throws: c10::Error naming the dimensions if there is none of that
-  // name.
+  // Returns the mesh of the named dimensions (or of none), in that order, over the ranks that share
+  // this rank's coordinates in the other dimensions.  Throws: c10::Error listing the dimensions if
+  // a name is unknown.
   DeviceMesh operator[](const std::string& name) const;
   DeviceMesh select(const std::vector<std::string>& names) const;
 
   std::size_t ndim() const noexcept { return dims_.size(); }
   const std::string& name(std::size_t dim) const;
   int size(std::size_t dim) const;
-  // This rank's place.
+  // Returns this rank's coordinate.
   int coordinate(std::size_t dim) const;
   const std::shared_ptr<ProcessGroup>& group(std::size_t dim) const;
-  // Of a mesh of one dimension.  Throws: c10::Error for others.
+  // Returns the group of a mesh of one dimension.  Throws: c10::Error for other meshes.
   const std::shared_ptr<ProcessGroup>& group() const;
 
-  // The mesh that it is a part of, and all of that one's ranks.
+  // The mesh that this one was selected from, and the group of all its ranks.
   DeviceMesh root() const;
   const std::shared_ptr<ProcessGroup>& all_ranks() const noexcept;
   bool is_part_of_same(const DeviceMesh& other) const noexcept { return root_ == other.root_; }
-  // Returns this rank's number among those that share its place in this mesh, by their places in
-  // the root's other dimensions, and how many there are.
+  // Returns this rank's number among the ranks with the same coordinates in this mesh, ordered by
+  // their coordinates in the root's other dimensions, and the number of these ranks.
   std::pair<int, int> copy() const;
 
   // Returns "dp=2, tp=4".
@@ -65,7 +64,7 @@ class DeviceMesh {
   DeviceMesh(std::shared_ptr<const Root> root, std::vector<std::size_t> dims);
 
   std::shared_ptr<const Root> root_;
-  std::vector<std::size_t> dims_;  // of the root
+  std::vector<std::size_t> dims_;  // indices into the root's
 };
 
 }  // namespace fsdp

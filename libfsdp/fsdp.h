@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// All that a training program needs of the library, without <torch/torch.h>, which takes a compiler
-// half as long again: include <torch/nn/modules/linear.h> and what else the program uses.
+// Includes all of the library that a training program needs.  Leaves out <torch/torch.h>, which
+// makes a compile half as long again: include <torch/nn/modules/linear.h> and what else the program
+// uses.
 #pragma once
 
 #include "libfsdp/activation_checkpoint.h"  // IWYU pragma: export

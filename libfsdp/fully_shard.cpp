@@ -14,8 +14,8 @@ namespace fsdp {
 using namespace internal;
 namespace {
 
-// Sharded modules that nobody has a handle of, and that were not used yet: the handles of inner
-// modules end before the module around them is sharded.
+// Keeps sharded modules that have no handle and were not used yet: the handles of inner modules end
+// before the module around them is sharded.
 class Unheld {
  public:
   static Unheld& of_process() {
@@ -26,7 +26,8 @@ class Unheld {
     const std::lock_guard lock(mutex_);
     modules_.push_back(std::move(module));
   }
-  // Destroys those that a sharded module around them has taken in, and those whose module is gone.
+  // Destroys modules that a sharded module around them has taken in, and those whose module is
+  // gone.
   void drop() {
     std::vector<std::unique_ptr<ShardedModule>> dropped;
     const std::lock_guard lock(mutex_);
@@ -42,7 +43,7 @@ class Unheld {
   std::vector<std::unique_ptr<ShardedModule>> modules_;
 };
 
-// The end of the last handle.
+// Ends the life of a last handle: keeps a module that was not used yet, destroys any other.
 void release(ShardedModule* module) {
   std::unique_ptr<ShardedModule> owned(module);
   if (!owned->is_taken_in() && !owned->engine().has_run())

@@ -13,9 +13,9 @@
 //   optimizer.step();
 //
 // Note [first touch without a wrapper]: nothing tells when the forward of such a module begins or
-// ends.  The first operator that takes a parameter begins it, and a backward ends it; without one,
-// units that the last operators used stay gathered, until state is read or written, shards are
-// stepped and used again, or reshard() is called.
+// ends.  The first operator that takes a parameter begins the forward, and a backward ends it.
+// Without a backward, the units of the last operators stay gathered until state is read or written,
+// shards are stepped and used again, or reshard() is called.
 #pragma once
 
 #include <cstdint>
@@ -44,25 +44,24 @@ struct MixedPrecisionPolicy {
   std::optional<c10::ScalarType> param_dtype = {};
   // The dtype of gradients while they are reduced; default: param_dtype.
   std::optional<c10::ScalarType> reduce_dtype = {};
-  // The dtype of the module's outputs; default: as forward makes them.  A module that is made of
-  // others has to be called by call() then: its first operator throws else.
+  // The dtype of the module's outputs; default: as forward makes them.  If set, a module that has
+  // submodules must be called by call(); otherwise its first operator throws.
   std::optional<c10::ScalarType> output_dtype = {};
   // Cast inputs to param_dtype.
   bool cast_forward_inputs = true;
 };
 
 struct FullyShardOptions {
-  // See FsdpOptions for all that have its names.  An inner module may have other groups than the
-  // one around it; those of the outermost are the ranks that train.
+  // Members with names of FsdpOptions are described there.  An inner module may have other groups
+  // than the module around it; the groups of the outermost module are the ranks that train.
   std::shared_ptr<ProcessGroup> process_group = {};
   std::shared_ptr<ProcessGroup> replicate_group = {};
-  // See FsdpOptions::device_mesh.  Two dimensions need no hybrid strategy to be named.
+  // See FsdpOptions::device_mesh.  With two dimensions, kFullShard means kHybridShard.
   std::optional<DeviceMesh> mesh = {};
   std::optional<int> node_size = {};
   ShardingStrategy sharding_strategy = ShardingStrategy::kFullShard;
-  // Default: as the strategy says.  A number of ranks: true, but from forward to backward these
-  // many ranks that follow each other hold the parameters together, and gather them among
-  // themselves.
+  // Default: as the strategy says.  A number N: as true, but from forward to backward each N
+  // consecutive ranks hold the parameters together, and gather them among themselves.
   std::optional<std::variant<bool, int>> reshard_after_forward = {};
   MixedPrecisionPolicy mp_policy = {};
   CPUOffload offload_policy = {};
@@ -70,7 +69,7 @@ struct FullyShardOptions {
   std::function<void(torch::nn::Module&)> param_init_fn = {};
   std::optional<c10::Device> device_id = {};
   bool sync_module_states = false;
-  // Those of the outermost module count.
+  // The values of the outermost module apply to the following ones.
   BackwardPrefetch backward_prefetch = BackwardPrefetch::kBackwardPre;
   bool forward_prefetch = false;
   bool limit_all_gathers = true;
@@ -78,11 +77,11 @@ struct FullyShardOptions {
 };
 
 // Collective.  Shards the module in place, as one unit with everything below it that is not sharded
-// already.  What inner calls have sharded keeps its options.
-// Returns: what the wrapper of FullyShardedDataParallel would be.  That of the outermost module has
-// to be kept as long as the module is used; those of inner ones are needed for nothing but their
-// own functions, and belong to the outermost. Throws: what ShardedModule does; if an inner module
-// has run a forward already.
+// already.  Modules that inner calls have sharded keep their options.
+// Returns: a handle with the functions of FullyShardedDataParallel except forward.  The outermost
+// module's handle must be kept as long as the module is used.  Inner handles are needed only for
+// their own functions, and belong to the outermost.
+// Throws: as ShardedModule; also if an inner module has run a forward already.
 std::shared_ptr<ShardedModule> fully_shard(std::shared_ptr<torch::nn::Module> module,
                                            const FullyShardOptions& options);
 template <typename Impl>
@@ -91,7 +90,7 @@ std::shared_ptr<ShardedModule> fully_shard(const torch::nn::ModuleHolder<Impl>& 
   return fully_shard(std::static_pointer_cast<torch::nn::Module>(module.ptr()), options);
 }
 
-// Says why a call fits none of the others.
+// Explains at compile time why a call matches no other overload.
 template <typename Module, typename Options>
 requires(!std::is_convertible_v<const Options&, FullyShardOptions> ||
          !(std::is_convertible_v<const Module&, std::shared_ptr<torch::nn::Module>> ||

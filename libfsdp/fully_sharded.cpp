@@ -95,7 +95,7 @@ c10::Device compute_device(const torch::nn::Module& module, const FsdpOptions& o
   return c10::kCPU;
 }
 
-// torch::nn::Module::apply() begins with the parents.
+// Begins with the children; torch::nn::Module::apply() begins with the parents.
 void apply_below(torch::nn::Module& module, const std::function<void(torch::nn::Module&)>& fn) {
   for (const auto& child : module.children()) apply_below(*child, fn);
   fn(module);
@@ -348,7 +348,7 @@ void ShardedModule::end_forward() {
   if (checkpoint_policy_ && at::GradMode::is_enabled()) check_recomputed();
 }
 
-// Forward asks the policy about each module that it calls by checkpoint_module().
+// Warns if the policy selects modules and forward called none of them by checkpoint_module().
 void ShardedModule::check_recomputed() {
   if (recomputes_->exchange(true)) return;
   std::vector<std::string> chosen;

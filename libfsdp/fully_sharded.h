@@ -54,11 +54,11 @@ struct Unit;
 struct WrappedModule;
 }  // namespace internal
 
-// Of a parameter that is a part of a larger one (placement.h), the part is summoned.
+// For a parameter that is part of a larger one (placement.h), only the part is summoned.
 struct SummonOptions {
   bool recurse = true;  // units below the root too
   // Copy values written to full parameters back to the shards when the scope ends; ranks must write
-  // the same. kNoShard keeps them in any case, as in PyTorch, unless rank0_only.
+  // the same.  kNoShard keeps written values in any case, as in PyTorch, unless rank0_only.
   bool writeback = true;
   bool rank0_only = false;  // other ranks see the parameters without memory
   bool offload_to_cpu = false;
@@ -99,39 +99,41 @@ class UnshardHandle {
 
 // Everything except forward: the part that does not depend on the module's type.
 //
-// It may belong to a module inside a sharded one (see fully_shard.h).  Then it is about that part
-// alone: its parameters, its units, its state, under the names that they have in it.
+// A handle may belong to a module inside a sharded one (see fully_shard.h).  It then covers that
+// module alone: its parameters, units and state, under their names in that module.
 class ShardedModule {
  public:
   // Collective.  Shards the module in place.
-  // Requires: nothing moves or replaces the module's parameters afterwards (to(), load, set_data),
-  // except its own forward, nor registers others: the next forward refuses such a module.  An
-  // optimizer over the module's own parameters, made before or after, throws in its first step
-  // after a backward.
-  // Parameters may be frozen and thawed at any time between steps, by set_requires_grad() of the
-  // module's own or of its shard: both follow at the next forward, as every rank has to do alike.
-  // If use_orig_params is false, all parameters of a unit follow together, or forward throws.
+  // Requires: afterwards nothing but the module's own forward moves or replaces the module's
+  // parameters (to(), load, set_data), and nothing registers more; otherwise the next forward
+  // throws.  An optimizer over the module's own parameters, made before or after, throws in its
+  // first step after a backward.
+  // Parameters may be frozen and thawed at any time between steps, by set_requires_grad() on the
+  // module's parameter or on its shard; the other one follows at the next forward.  Every rank must
+  // do the same.  If use_orig_params is false, all parameters of a unit must change together, or
+  // forward throws.
   // Throws: c10::Error for options that contradict each other, parameters that are sharded already,
   // parameters shared by several units, frozen parameters mixed with others if use_orig_params is
   // false, modules on several devices, meta parameters that nothing initializes, ranks whose
   // modules or options differ.
   ShardedModule(std::shared_ptr<torch::nn::Module> module, FsdpOptions options);
-  // Not collective.  The module is left without memory for its parameters, unless a module around
-  // it was sharded after it, and goes on.
+  // Not collective.  Leaves the module's parameters without memory, unless a module around it was
+  // sharded later and is still in use.
   ~ShardedModule();
   ShardedModule(const ShardedModule&) = delete;
   ShardedModule& operator=(const ShardedModule&) = delete;
 
   const std::shared_ptr<torch::nn::Module>& module() const noexcept;
-  // Those of the outermost module.
+  // Returns the options of the outermost module.
   const FsdpOptions& options() const;
 
   // Returns the tensors for the optimizer.  With use_orig_params: each parameter's rows on this
-  // rank, in the order of the module; else flat tensors, one for each unit and dtype.  Rows are
-  // those of dimension 0, [rows, ...].  If a parameter has fewer of them than there are ranks, rows
-  // are counted over as many leading dimensions as it takes ([8, 512, 64] on 16 ranks: [256, 64]),
-  // at last elements; [0] if a rank has nothing of a 0-dimensional one.  Frozen ones are included.
-  // Ignored parameters come last, unchanged.  Stable for the life of this object.
+  // rank, in the order of the module; else flat tensors, one for each unit and dtype.  Rows run
+  // over dimension 0: [rows, ...].  For a parameter with fewer rows than ranks, rows run over as
+  // many leading dimensions as necessary ([8, 512, 64] on 16 ranks: [256, 64]), in the end over
+  // elements.  The shape is [0] if a rank has nothing of a 0-dimensional parameter.  Frozen
+  // parameters are included.  Ignored parameters come last, unchanged.  Stable for the life of this
+  // object.
   std::vector<at::Tensor> parameters() const;
   // The same with names: of the parameters, or "<unit>._flat_param" (followed by a dtype if a unit
   // has several).
@@ -141,51 +143,52 @@ class ShardedModule {
   // While false, backward keeps full gradients, unreduced; the next backward while true reduces
   // their sum.  Until then .grad of parameters() cannot be read, clipped or stepped, but
   // zero_grad() drops the kept gradients.  See no_sync.
-  // `recurse`, here and below: of the units below this module's own, too.
+  // `recurse`, here and below: applies to the units below this module's own as well.
   void set_requires_gradient_sync(bool sync, bool recurse = true);
   bool requires_gradient_sync() const;
 
   // The following are FSDP2's; libfsdp/unit_controls.cpp.
 
   // Collective.  Gathers this module's own unit now, if it is not gathered, ahead of the operators
-  // that use it; then it is resharded as ever, or by reshard().  With `async`, it arrives while the
-  // caller goes on: wait() of the result, or its first use, waits for it.
+  // that use it.  The unit is resharded as usual, or by reshard().  With `async`, returns before
+  // the gather is done: wait() of the result, or the unit's first use, waits for the gather.
   // Throws: c10::Error inside summon_full_params; for a wrapper, outside forward and backward.
   UnshardHandle unshard(bool async = false);
-  // Frees what is gathered of this module's own unit.  Of the outermost module that fully_shard()
-  // sharded: ends a forward that no backward follows, and frees all.
+  // Frees the gathered parameters of this module's own unit.  On the outermost module of
+  // fully_shard(): ends a forward that no backward follows, and frees all units.
   void reshard();
-  // Whether units are resharded after forward, and after backward.  Initially: as the strategy
-  // says, and true.  A unit that stays gathered is gathered anew once its shards were stepped.
+  // Sets whether units are resharded after forward (initially: as the strategy says) and after
+  // backward (initially: true).  A unit that stays gathered is gathered again once its shards were
+  // stepped.
   void set_reshard_after_forward(bool reshard, bool recurse = true);
   void set_reshard_after_backward(bool reshard, bool recurse = true);
-  // While false, gradients of a hybrid strategy are reduced inside a copy and kept; the next
-  // backward while true takes the mean of their sum over the copies.  Until then clip_grad_norm_
+  // While false, gradients of a hybrid strategy are reduced inside a replica and kept; the next
+  // backward while true takes the mean of their sum over the replicas.  Until then clip_grad_norm_
   // throws.
   void set_requires_all_reduce(bool all_reduce, bool recurse = true);
-  // While false, backward of any part of the outermost module returns while its last gradients are
-  // being reduced; they are there after a backward while true.  Until then clip_grad_norm_ and
-  // zero_grad throw.
+  // While false, backward of any part of the outermost module returns before its last gradients are
+  // reduced.  The gradients are complete after a backward while true; until then clip_grad_norm_
+  // and zero_grad throw.
   void set_is_last_backward(bool last);
-  // Units to gather when this one is used in forward, or backward, in this order, instead of the
-  // one that followed the last time; empty: that one.
+  // Sets the units to gather, in this order, when this one is used in forward or backward.  Empty:
+  // the unit that followed this one the last time.
   // Throws: c10::Error for a module of another outermost one.
   void set_modules_to_forward_prefetch(const std::vector<ShardedModule*>& modules);
   void set_modules_to_backward_prefetch(const std::vector<ShardedModule*>& modules);
-  // Divides the sum of gradients by this instead of the number of ranks.  Not for a communication
-  // hook, which divides itself.
+  // Divides the sum of gradients by `factor` instead of the number of ranks.  Has no effect on a
+  // communication hook, which does its own division.
   void set_gradient_divide_factor(double factor, bool recurse = true);
-  // Called with this rank's part of each unit's reduced gradients before the shards get them.
+  // Sets a hook that gets this rank's part of each unit's reduced gradients before the shards do.
   void set_all_reduce_hook(const ReducedHook& hook, bool recurse = true);
 
-  // Returns the handle of a module inside this one that is a unit: its state, parameters and
-  // controls alone.  Valid as long as the outermost one.
-  // Throws: c10::Error if it is none.
+  // Returns the handle of `inner`, a module inside this one that is a unit: for the state,
+  // parameters and controls of `inner` alone.  Valid as long as the outermost handle.
+  // Throws: c10::Error if `inner` is not a unit.
   std::shared_ptr<ShardedModule> part(const torch::nn::Module& inner) const;
 
-  // Like torch::nn::Module's, and like that of an optimizer over parameters(): clears all
-  // gradients, including kept ones.  On an accelerator a backward that threw ends in a thread of
-  // autograd's: call this before anything is written to shards after it.
+  // Clears all gradients, including kept ones, as zero_grad() of the module or of an optimizer over
+  // parameters().  On an accelerator, a backward that threw ends in a thread of autograd's: call
+  // this before writing to shards after such a backward.
   void zero_grad(bool set_to_none = true);
   // Calls the module's train().
   void train(bool on = true);
@@ -216,11 +219,11 @@ class ShardedModule {
   // stepped or loaded.
   // Throws: c10::Error inside forward, backward or summon_full_params.
   StateDict state_dict() const;
-  // Collective.  Takes what state_dict() gives, with whole or sharded tensors, in any form.  This
-  // rank's part of a sharded tensor must be its rows here: the same number of ranks.  The next
+  // Collective.  Loads what state_dict() returned, in any form, with whole or sharded tensors.  A
+  // sharded tensor must hold this rank's rows here: the number of ranks must be the same.  The next
   // forward sees the new values.
   // Throws: on every rank, c10::Error naming, all at once, missing and unexpected keys (unless
-  // `strict` is false) with the nearest names, tensors of other shapes, shares of other ranks, and
+  // `strict` is false) with the nearest names, tensors of other shapes, parts of other ranks, and
   // dtypes that do not convert; nothing is changed then.  Also inside forward, backward or
   // summon_full_params.
   LoadReport load_state_dict(const StateDict& state_dict, bool strict = true);
@@ -237,8 +240,9 @@ class ShardedModule {
   // Prints the tree of modules with units, numels and bytes on this rank.
   void print(std::ostream& out) const;
 
-  // Records from now on when this rank gathers, computes and reduces each unit: on an accelerator
-  // when the device does it, except for steps that a graph replays.  Waits for the device once.
+  // Starts recording when this rank gathers, computes and reduces each unit.  On an accelerator,
+  // the device's times are recorded, except for steps that a graph replays.  Waits for the device
+  // once.
   void start_trace();
   // Writes the recorded spans as Chrome's trace JSON (ui.perfetto.dev).  Each rank is one process
   // in it: files of several ranks can be opened together.
@@ -250,7 +254,7 @@ class ShardedModule {
   internal::Engine& engine() const;
   // The units of this module, the root's first.
   std::vector<internal::Unit*> units() const;
-  // Whether parameters() has flat ones: use_orig_params is false for a unit.
+  // Returns whether parameters() has flat tensors: use_orig_params is false for some unit.
   bool has_flat_parameters() const;
   // The unit's name, and the parameter's names, in this module.
   std::string name_of(const internal::Unit& unit) const;
@@ -263,7 +267,7 @@ class ShardedModule {
   // For fully_shard().
   ShardedModule(std::shared_ptr<torch::nn::Module> module, FsdpOptions options,
                 const internal::PerModule& per_module);
-  // Returns whether a module around it has, or had, its units.
+  // Returns whether a module sharded around this one has taken its units.
   bool is_taken_in() const noexcept;
 
  protected:
@@ -282,12 +286,13 @@ class ShardedModule {
   // `per_module`: null for a wrapper.
   void shard(std::shared_ptr<torch::nn::Module> module, FsdpOptions options,
              const internal::PerModule* per_module);
-  // Returns the name without that of this module; nothing if it is not below it.
+  // Returns the name without this module's own prefix; nothing if the name is not below this
+  // module.
   std::optional<std::string> local_name(const std::string& name) const;
   void check_recomputed();
 
   std::shared_ptr<internal::WrappedModule> wrapped_;
-  // Whether checkpoint_policy_ has chosen a module that forward asked for, or nobody needs to know.
+  // Whether checkpoint_policy_ has chosen a module in forward, or nothing is left to check.
   const std::shared_ptr<std::atomic<bool>> recomputes_ = std::make_shared<std::atomic<bool>>(false);
   InputCast input_cast_;
   StateDictSettings state_dict_settings_;
@@ -342,8 +347,8 @@ class FullyShardedDataParallel : public ShardedModule {
   // Collective, as is backward of its results.  Runs the module's forward in the calling thread.
   // Tensors among the arguments (also inside vectors, tuples, optionals, pairs and maps) are moved
   // to the compute device and cast as mixed_precision says.  The module gets lvalues and rvalues as
-  // the caller gave them; the caller sees what it writes to an lvalue.  Parameters keep what
-  // forward writes to them in place, and the values of what it puts there by set_data.
+  // the caller gave them; the caller sees what the module writes to an lvalue.  Parameters keep the
+  // values that forward writes to them in place or puts there by set_data.
   // Requires: every rank writes the same.
   template <typename... Args>
   auto forward(Args&&... args) {

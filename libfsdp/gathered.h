@@ -22,7 +22,7 @@ struct EngineLife;
 struct Unit;
 }  // namespace internal
 
-// These parameters are whole while it lives, until forward or backward ends.  Only read them:
+// Keeps parameters whole while it lives, at most until forward or backward ends.  Only read them:
 // writes are lost.  Tensors that are not sharded parameters are always whole.
 class Gathered {
  public:
@@ -41,10 +41,10 @@ class Gathered {
   std::vector<Pin> pins_;
 };
 
-// Collective over the ranks that have the parameter.  `shard`: one of ShardedModule::parameters()
-// that is not flat, on each of them.
-// Returns: the whole parameter, a copy.  For any other tensor: the tensor itself.
-// With `values`, what is laid out like the shard: its gradient, or an optimizer's state of it.
+// Collective over the ranks that have the parameter.  Returns a copy of the whole parameter of
+// `shard`, a tensor of ShardedModule::parameters() that is not flat; for any other tensor, the
+// tensor itself.  `values`: a tensor laid out like the shard (its gradient or optimizer state),
+// which is gathered instead.
 at::Tensor full_tensor(const at::Tensor& shard);
 at::Tensor full_tensor(const at::Tensor& shard, const at::Tensor& values);
 

@@ -63,8 +63,8 @@ bool unscale_gradients(torch::optim::Optimizer& optimizer, float inverse_scale) 
   return any;
 }
 
-// Returns the groups over which the optimizer's parameters are sharded and copied, in the order of
-// the parameters.
+// Returns the groups over which the optimizer's parameters are sharded and replicated, in the order
+// of the parameters.
 std::vector<std::shared_ptr<ProcessGroup>> groups_of(const torch::optim::Optimizer& optimizer) {
   std::vector<std::shared_ptr<ProcessGroup>> result;
   const auto add = [&](const std::shared_ptr<ProcessGroup>& group) {
@@ -150,7 +150,7 @@ void GradScaler::update(std::optional<double> new_scale) {
     scale_ = static_cast<float>(scale_ * options_.backoff_factor);
     growth_tracker_ = 0;
   } else if (++growth_tracker_ == options_.growth_interval) {
-    // An infinite scale would never come back.
+    // An infinite scale would stay infinite.
     const auto grown = static_cast<float>(scale_ * options_.growth_factor);
     if (std::isfinite(grown)) scale_ = grown;
     growth_tracker_ = 0;
@@ -185,7 +185,7 @@ bool GradScaler::found_on_any_rank(bool found_here,
                           : groups_of(optimizer);
   for (const auto& group : groups) {
     if (group->size() == 1) continue;
-    // A rank may have no gradient, and then has no device to go by but the group's.
+    // A rank may have no gradient to take a device from, so the group's device is used.
     auto found =
         at::full({1}, found_here ? 1.0 : 0.0, at::TensorOptions(collective_device(*group)));
     all_reduce(group, found, ReduceOp::kMax, "whether a gradient is not finite").wait();

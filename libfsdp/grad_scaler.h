@@ -29,8 +29,8 @@ struct GradScalerOptions {
   std::int64_t growth_interval = 2000;
   // While false every method passes through: the same program trains without scaling.
   bool enabled = true;
-  // The ranks that skip the same steps.  Null: those that the optimizer's parameters are sharded
-  // over; for other parameters, this process alone.
+  // The ranks that must skip the same steps.  Null: those that the optimizer's parameters are
+  // sharded over; for other parameters, this process alone.
   std::shared_ptr<ProcessGroup> process_group = nullptr;
 };
 

@@ -2,7 +2,7 @@
 # What find_package(fsdp COMPONENTS torch cuda) reads; see formats/cmake/install.cmake for the rest, and for the component.
 include(GNUInstallDirs)
 
-# The interface. detail/ is not part of it, but the templates in the other headers need it.
+# The public headers. detail/ is not public, but the templates in the other headers need it.
 set(headers
   activation_checkpoint.h agree.h checkpoint.h comm_hooks.h detail/forward_inputs.h detail/meta_factories.h
   detail/wrap_policy_inl.h device_mesh.h fairscale_options.h fsdp.h fully_shard.h fully_sharded.h gathered.h grad_scaler.h
@@ -19,7 +19,7 @@ install(TARGETS fsdp EXPORT fsdp-torch-targets
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT dev
   FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT dev)
 install(EXPORT fsdp-torch-targets NAMESPACE fsdp:: DESTINATION ${package} COMPONENT dev)
-# Apart from the others: the LibTorch of who uses the package may have no CUDA.
+# Separate from the others: the user's LibTorch may have no CUDA.
 if(TARGET fsdp_cuda)
   set_target_properties(fsdp_cuda PROPERTIES EXPORT_NAME cuda)
   install(TARGETS fsdp_cuda_parts fsdp_cuda EXPORT fsdp-cuda-targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT dev)

@@ -60,7 +60,7 @@ class Load {
 
   void run() {
     for (const Copy& copy : copies_) {
-      // Values that share memory with the module were written in place already.
+      // Values that share memory with the module are already in place.
       if (!copy.source.is_same_size(copy.target) ||
           copy.source.const_data_ptr() != copy.target.const_data_ptr())
         copy.target.copy_(copy.source);

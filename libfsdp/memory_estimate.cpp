@@ -86,12 +86,12 @@ class TwoLargest {
 };
 
 // Note [peak of the engine's memory]: unsharded units at any time are the root, the units that
-// contain the current operator's unit, that unit, and one other, which is resharded when the next
-// operator runs or is gathered ahead.  Strategies that keep units after forward have all.  One
+// contain the current operator's unit, that unit, and one other, which is either about to be
+// resharded or gathered ahead.  Strategies that keep units after forward have all units.  One
 // gather is in flight, of a unit or of several small ones within bucket_bytes.  In backward the
 // root's gradients are staged from its first to its last operator, together with those of one unit
-// that is being computed and of one that is being reduced; small ones wait for each other within
-// bucket_bytes. The bounds add the worst of each, though these seldom coincide.
+// that is being computed and of one that is being reduced; small units wait for each other within
+// bucket_bytes.  The bounds add the worst of each, though these seldom coincide.
 void set_peaks(MemoryEstimate& estimate, const Units& units, const std::vector<WorkingSet>& sets,
                std::int64_t bucket_bytes) {
   std::int64_t all_full = 0;
@@ -119,7 +119,7 @@ void set_peaks(MemoryEstimate& estimate, const Units& units, const std::vector<W
   const auto unsharded = reshards_after_forward(estimate.strategy)
                              ? root.full + std::max(full.sum(), deepest + full.first())
                              : all_full;
-  // Several units are combined before they are sent.
+  // Several units are combined before they are gathered.
   const auto together = units.size() > 1 ? std::min(bucket_bytes, all_gathers) : 0;
   const auto gathering = std::max(gather.first(), together + together / estimate.shard_ranks);
   const auto waiting = std::min(bucket_bytes, all_grads);

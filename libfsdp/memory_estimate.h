@@ -42,9 +42,9 @@ struct MemoryEstimate {
   std::int64_t optimizer_state = 0;
   std::int64_t unsharded = 0;
   std::int64_t buffers = 0;
-  // The maximum at any time: of gathered parameters and gathers in flight, and of staged gradients
-  // and reductions in flight.  These are bounds, except for the rounding of buffers: to 1 MiB, and
-  // up to a quarter if an old one is reused.
+  // Peaks of gathered parameters and gathers in flight, and of staged gradients and reductions in
+  // flight.  Both are upper bounds, except for the rounding of buffers: to 1 MiB, and up to a
+  // quarter if an old buffer is reused.
   std::int64_t gathered = 0;
   std::int64_t reducing = 0;
   // True if shards, their gradients and state lie in host memory.

@@ -20,7 +20,7 @@ namespace fsdp {
 
 // While it lives, factory functions in this thread (torch::empty, randn, full, arange and others)
 // make tensors with shape and dtype but without memory and values, unless they name a device:
-// torch::tensor() does internally, and so keeps its values.  Constructors of modules run
+// torch::tensor() names one internally, and so keeps its values.  Constructors of modules run
 // unmodified, except for code that needs values: item(), printing, torch::randperm.  Scopes nest.
 // Thread-safe: a scope belongs to its thread.
 class MetaDevice {
@@ -31,8 +31,8 @@ class MetaDevice {
   internal::MetaFactories factories_;
 };
 
-// Modules that can initialize their own parameters and buffers.  Modules of torch::nn need not
-// derive from it; other modules do.
+// Interface of modules that initialize their own parameters and buffers.  Modules of torch::nn need
+// not derive from it; other modules must.
 class ResetParameters {
  public:
   virtual ~ResetParameters() = default;
@@ -45,10 +45,10 @@ class ResetParameters {
 void to_empty(torch::nn::Module& module, c10::Device device, bool recurse = true);
 
 // Initializes every module that has its own parameters or buffers on the meta device, children
-// before parents.  Calls `param_init_fn`, which also allocates the memory (to_empty), or if that is
-// empty to_empty() and the module's reset_parameters().  Random numbers are drawn in the order in
-// which modules are constructed, so most models get the same values as when built with memory.
-// `ignored` modules and those below them stay as they are.
+// before parents.  Calls `param_init_fn`, which also allocates the memory (to_empty()).  If it is
+// empty, calls to_empty() and the module's reset_parameters().  Random numbers are drawn in the
+// order in which modules are constructed, so most models get the same values as when built with
+// memory.  `ignored` modules and those below them stay as they are.
 // Throws: c10::Error naming the module if nothing initializes it, if reset_parameters() left a
 // parameter unwritten, or if param_init_fn left one on the meta device.
 void materialize(torch::nn::Module& root, c10::Device device,

@@ -13,8 +13,8 @@ struct NcclConfig {
   // False: communicators are made and ended without blocking the thread.
   std::optional<bool> blocking;
   std::optional<int> cga_cluster_size;  // thread blocks of a cluster: 0 to 8
-  std::optional<int> min_ctas;          // thread blocks of a collective, at least
-  std::optional<int> max_ctas;          // and at most: the multiprocessors that it takes
+  std::optional<int> min_ctas;          // fewest thread blocks of a collective
+  std::optional<int> max_ctas;          // most thread blocks: the multiprocessors that it takes
   std::optional<int> nvls_ctas;         // thread blocks for NVLink SHARP
   std::optional<int> cta_policy;        // NCCL_CTA_POLICY_...: 0 default, 1 efficient, 2 zero
   // True: subgroups that are split from this group share its resources.
@@ -28,11 +28,11 @@ struct NcclOptions {
   // Collectives run on streams of high priority.
   bool is_high_priority_stream = false;
   NcclConfig config;
-  // Subgroups are made by ncclCommSplit from their parent, which needs no new meeting of the ranks.
-  // False: each connects on its own.
+  // True: subgroups are made by ncclCommSplit from their parent, without a new rendezvous.  False:
+  // each subgroup connects on its own.
   bool split_from_parent = true;
-  // Before the first group of the process: the number of collectives that the flight recorder keeps
-  // (TORCH_FR_BUFFER_SIZE, by default 2000); 0: none.
+  // The number of collectives that the flight recorder keeps (TORCH_FR_BUFFER_SIZE, by default
+  // 2000); 0: none.  Must be set before the first group of the process.
   std::optional<int> trace_buffer_size;
 };
 

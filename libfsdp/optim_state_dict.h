@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The state of an optimizer over a sharded module, by the names of the module's parameters, in the
-// form that PyTorch's optimizers of Python give and take:
+// form of PyTorch's optimizers in Python:
 //
 //   {"state": {"blocks.0.ln1.weight": {"step": 0-d float32, "exp_avg": ..., ...}, ...},
 //    "param_groups": [{"params": ["emb.weight", ...], "lr": 0.001, "betas": (0.9, 0.95), ...}]}
@@ -63,17 +63,17 @@ StateDict optimizer_state_dict(const torch::optim::Optimizer& optimizer);
 // C++ lacks (maximize).  Nothing is changed then.
 void load_optimizer_state_dict(torch::optim::Optimizer& optimizer, const StateDict& state_dict);
 
-// PyTorch 1.11's family.  The first two: as optim_state_dict of kFull and kSharded, whatever is
-// set; with rank0_only other ranks get an empty dict.
+// PyTorch 1.11's family.  The first two return optim_state_dict() in the forms kFull and kSharded,
+// whatever form is set; with rank0_only, ranks other than 0 get an empty dict.
 StateDict full_optim_state_dict(const ShardedModule& model,
                                 const torch::optim::Optimizer& optimizer, bool rank0_only = true);
 StateDict sharded_optim_state_dict(const ShardedModule& model,
                                    const torch::optim::Optimizer& optimizer);
-// Converts a full one, which every rank has, to the input for this optimizer on this rank.
+// Converts a full state dict, which every rank has, to this optimizer's input on this rank.
 StateDict shard_full_optim_state_dict(const StateDict& full_optim_state_dict,
                                       const ShardedModule& model,
                                       torch::optim::Optimizer& optimizer);
-// Collective.  The same from a full one that only rank 0 has; other ranks' argument is ignored.
+// Collective.  Does the same with a full state dict of rank 0; other ranks' argument is ignored.
 StateDict scatter_full_optim_state_dict(const StateDict& full_optim_state_dict,
                                         const ShardedModule& model,
                                         torch::optim::Optimizer& optimizer);

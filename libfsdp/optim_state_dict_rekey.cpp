@@ -137,7 +137,7 @@ class Rekey {
     return other.value_or(key);
   }
 
-  // Most keys occur in two places.
+  // Reports each key once: most occur in two places.
   void add(const StateKey& key, const char* what) {
     if (told_.insert(key).second) problems_.add("parameter " + formats::quote(text_of(key)) + what);
   }

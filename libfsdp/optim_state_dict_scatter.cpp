@@ -52,7 +52,7 @@ class Scatter {
   }
 
  private:
-  // Sends first to the first rank of every copy, then inside each copy.
+  // Sends first to the first rank of every replica, then inside each replica.
   template <typename Send>
   void to_all(const Send& send) const {
     if (root_.sharding->device_mesh) return send(root_.sharding->device_mesh->all_ranks());

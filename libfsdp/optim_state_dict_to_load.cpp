@@ -173,7 +173,7 @@ class ToLoad {
     } else {
       rows = rows_in(value, what, piece.parameter->layout, piece.parameter->unit->sharding->rank(),
                      problems_);
-      // Copy the rows, so that the rest of the whole tensor is not kept.
+      // Copies the rows, so that the rest of the whole tensor is freed.
       if (rows.defined() && value.as_tensor() != nullptr) rows = rows.clone();
     }
     if (!rows.defined()) return;

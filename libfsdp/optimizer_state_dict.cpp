@@ -31,7 +31,7 @@ const StateList& list_at(const StateDict& dict, const char* key) {
   return *list;
 }
 
-// Checks everything before anything of the optimizer changes.
+// Checks everything before it changes the optimizer.
 class OptimizerLoad {
  public:
   OptimizerLoad(Optimizer& optimizer, const StateDict& state_dict)

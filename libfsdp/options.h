@@ -41,9 +41,9 @@ enum class ShardingStrategy {
   kHybridShardZero2,
 };
 
-// PyTorch's name: "FULL_SHARD", ..., "_HYBRID_SHARD_ZERO2".
+// Returns PyTorch's name: "FULL_SHARD", ..., "_HYBRID_SHARD_ZERO2".
 const char* name_of(ShardingStrategy strategy) noexcept;
-// The other way around, in any case of letters.  Throws: c10::Error for another name.
+// Converts such a name, in upper or lower case, back.  Throws: c10::Error for another name.
 ShardingStrategy sharding_strategy_of(std::string_view name);
 
 enum class BackwardPrefetch {
@@ -63,9 +63,10 @@ struct MixedPrecision {
   std::optional<c10::ScalarType> buffer_dtype;
   // Leave gradients in the dtype they were reduced in instead of that of the shards.
   bool keep_low_precision_grads = false;
-  // Cast floating-point arguments of the root's forward to param_dtype, and in inner units those of
-  // operators that take parameters.  (PyTorch casts where an inner unit is entered, which a module
-  // of C++ does not tell.)  Pointwise operators are left alone: they promote dtypes themselves.
+  // cast_root_forward_inputs casts floating-point arguments of the root's forward to param_dtype;
+  // cast_forward_inputs casts, in inner units, those of operators that take parameters.  (PyTorch
+  // casts where an inner unit is entered, which a C++ module does not tell.)  Pointwise operators
+  // are left alone: they promote dtypes themselves.
   bool cast_forward_inputs = false;
   bool cast_root_forward_inputs = true;
   // Modules for which this is true keep the dtype of their parameters, each as a separate unit.
@@ -122,9 +123,9 @@ struct FsdpOptions {
   // then the sharding one.  Default: process_group is split by node, to shard inside and replicate
   // across (assuming ranks are numbered node by node, local_world_size on each).
   std::shared_ptr<ProcessGroup> replicate_group;
-  // Instead of the two groups: a dimension of a mesh, or two for the hybrid strategies, the first
-  // of which replicates.  Modules with parameters that are parts (placement.h) need it: their
-  // norms and checkpoints are over all dimensions of the mesh.
+  // Instead of the two groups: a mesh of one dimension, or of two for the hybrid strategies, the
+  // first of which replicates.  Required if parameters are parts of larger ones (placement.h):
+  // their norms and checkpoints span all dimensions of the mesh.
   std::optional<DeviceMesh> device_mesh;
   // Ranks of a node, for the split; default: the launcher's local_world_size.
   std::optional<int> node_size;
@@ -141,8 +142,9 @@ struct FsdpOptions {
   IgnoredStates ignored_states;
   // Called for every module with its own parameters or buffers on the meta device, to give it
   // memory on the compute device and values.  If empty, modules of torch::nn get uninitialized
-  // memory and their reset_parameters().  Modules are cut one after the other: either writes only
-  // the module's own parameters, and leaves their shape, dtype and requires_grad as they are.
+  // memory and their reset_parameters().  Modules are sharded one after the other, so either
+  // function must write only the module's own parameters, and keep their shape, dtype and
+  // requires_grad.
   std::function<void(torch::nn::Module&)> param_init_fn;
   // The device of computation; default: the device of its parameters (the CPU for meta).
   std::optional<c10::Device> device_id;
@@ -152,9 +154,9 @@ struct FsdpOptions {
   // Gather the next unit of forward before the current one computes, in the order of the previous
   // forward.
   bool forward_prefetch = false;
-  // On an accelerator: true: gathers share the memory that two need beside the root, and wait on
-  // the device for those that used it before; false: a gather starts at once in memory of its own,
-  // as much as the allocator gives.  The host waits for neither.
+  // Applies to accelerators.  true: gathers share the memory of two units beside the root, and wait
+  // on the device for its previous users; false: a gather starts at once in memory of its own, as
+  // much as the allocator gives.  The host waits in neither case.
   bool limit_all_gathers = true;
   // true: the optimizer gets one tensor a parameter, its rows on this rank (PyTorch: a flat piece);
   // false, PyTorch's default: one flat tensor a unit (and dtype).
@@ -163,8 +165,9 @@ struct FsdpOptions {
   // Not in PyTorch: neighbouring units whose gathered parameters fit together in this many bytes
   // share their collectives. 0: each unit has its own.
   std::int64_t bucket_bytes = 4 << 20;
-  // Not in PyTorch: modules for which checkpoint_module() recomputes.  Empty: none.  A warning says
-  // so if it chooses modules and the first forward with gradients asks for none of them.
+  // Not in PyTorch: selects the modules for which checkpoint_module() recomputes.  Empty: none.  A
+  // warning is printed if modules are selected but the first forward with gradients calls
+  // checkpoint_module() for none of them.
   std::function<bool(const torch::nn::Module&)> activation_checkpointing_policy;
 };
 

@@ -2,7 +2,7 @@
 // Parameter groups of an optimizer over shards.
 //
 // A shard may have fewer dimensions than its parameter, or other ones: a weight [2, 5, 13] on three
-// ranks is [N] on each.  So code that chooses by dim() has to ask for the shape in the module.
+// ranks is [N] on each.  So code that chooses by dim() must ask for the shape in the module.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ class ShardedModule;
 // Throws: c10::Error for a flat tensor, which holds several parameters.
 std::vector<std::int64_t> original_shape(const at::Tensor& tensor);
 
-// The parameters of a module, divided by the dimensions that they have there.
+// The parameters of a module, divided by their number of dimensions in the module.
 struct DecayGroups {
   std::vector<at::Tensor> decayed;      // of two dimensions or more: weights of layers, embeddings
   std::vector<at::Tensor> not_decayed;  // biases, scales of norms

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parameters of which a rank's module holds a part: tensor and expert parallelism.
+// Parameters that are parts of larger ones: tensor and expert parallelism.
 #pragma once
 
 #include <cstdint>
@@ -22,13 +22,13 @@ struct PlacedParameter {
   std::vector<Placement> placements;  // one cut after the other
 };
 
-// Returns the layout of this rank's part, as a whole on one rank.
+// Returns the layout of this rank's part, for one rank that holds all of its rows.
 // Throws: c10::Error for a mesh of several dimensions, or a dimension that the shape does not have.
 ShardLayout layout_of(const PlacedParameter& parameter);
 
-// What a torch::nn::Module derives from, too, if some of its own parameters are parts.
-// fully_shard() and the wrapper then shard the parts over other dimensions of the mesh; norms of
-// gradients and checkpoints are about the whole parameters.
+// A second base class for a torch::nn::Module with own parameters that are parts. fully_shard() and
+// the wrapper then shard the parts over other dimensions of the mesh; norms of gradients and
+// checkpoints cover the whole parameters.
 class PlacedModule {
  public:
   virtual ~PlacedModule() = default;

@@ -122,7 +122,7 @@ BackendRequest Group::request(const Group* parent) const {
   result.global_ranks.assign(ranks_.begin(), ranks_.end());
   if (parent != nullptr) {
     result.parent = parent->backend_;
-    // A rank is in one of the groups that are made at once: the first one tells them apart.
+    // A rank is in one of the groups made at once, so their first ranks tell them apart.
     result.color = ranks_.front();
   }
   result.timeout = job_->timeout;
@@ -147,7 +147,7 @@ void Group::start(const Group* parent) {
     throw_peer_error("connecting the ranks by " + job_->backend + ": " + message_of(error) +
                      (diagnosis.empty() ? "" : "; " + diagnosis));
   }
-  // A rank finishes before others have its connections: it must not leave while they make them.
+  // A rank finishes before others have connected to it: it must not leave while they connect.
   if (size() > 1) all_gather_text(shared_from_this(), "", "connecting the ranks");
   if (size() > 1 && is_host(kind.device_type) && wanted.one_host)
     calls_.board = meet_at_board(shared_from_this(), job_->direct_copies);
@@ -183,8 +183,8 @@ std::shared_ptr<ProcessGroup> Group::subgroup(const std::vector<int>& ranks) {
   return result;
 }
 
-// The store ends with this process.  Ranks that still need its last values would then assume that
-// the job is broken.
+// The store ends with this process.  Ranks that still have to read its last values would assume
+// that the job is broken.
 void Group::wait_for_readers() noexcept {
   try {
     const auto last = calls_.text_count;
@@ -200,8 +200,8 @@ void Group::wait_for_readers() noexcept {
   }
 }
 
-// A backend's end waits for its threads, and those wait for ranks that may be stopped.  In that
-// case the backend is leaked until the process ends.
+// Destroying a backend waits for its threads, and those wait for ranks that may be stopped.  In
+// that case the backend is leaked until the process ends.
 void Group::leave_backend() noexcept {
   if (!backend_) return;
   const auto deadline = Clock::now() + kGrace;
@@ -212,10 +212,10 @@ void Group::leave_backend() noexcept {
   while (busy() && Clock::now() < deadline) std::this_thread::sleep_for(kPause);
   if (!busy()) {
     try {
-      // NCCL's destructor would do the same, and warn that nobody did.
+      // NCCL's destructor would do the same, with a warning that shutdown() was not called.
       backend_->shutdown();
     } catch (const std::exception&) {
-      // Its destructor ends what is left.
+      // The destructor ends what is left.
     }
     return;
   }
@@ -277,7 +277,7 @@ void watch_others(Job& job, const std::vector<Newcomer>& newcomers, const Newcom
   for (const auto& who : newcomers) {
     addresses.push_back(who.lifeline);
     if (who.network == self.network) addresses.back().host = kLoopback;
-    // The caller's store has no address that could be used: only heartbeats tell.
+    // The caller's store has no usable address, so only heartbeats show that a rank has ended.
     if (addresses.back().host.empty()) return;
   }
   if (job.place.served_by == "rank 0" && self.rank != 0) {

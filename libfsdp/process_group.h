@@ -51,11 +51,11 @@ struct RankEnvironment {
 // MASTER_ADDR, MASTER_PORT; Open MPI's OMPI_COMM_WORLD_*; PMI_RANK and PMI_SIZE with
 // MPI_LOCALRANKID and MPI_LOCALNRANKS of Hydra (MPICH, Intel MPI) or PMI_LOCAL_RANK and
 // PMI_LOCAL_SIZE of PALS; Slurm's SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID, SLURM_NTASKS_PER_NODE,
-// SLURM_NODELIST; PMI_RANK and PMI_SIZE alone.  The first of them counts, so that ranks of an
-// mpirun inside a job of Slurm are mpirun's.  PMIX_RANK is set beside Open MPI's or Slurm's
-// variables.  MASTER_ADDR and MASTER_PORT are used under every launcher; without them one node uses
-// loopback, and several nodes of Slurm use the first node of the list.  `get` is std::getenv except
-// in tests.  Returns nullopt if no launcher's variables are set.
+// SLURM_NODELIST; PMI_RANK and PMI_SIZE alone.  The first launcher in this order counts, so that
+// ranks of an mpirun inside a Slurm job are mpirun's.  PMIX_RANK is set beside Open MPI's or
+// Slurm's variables.  MASTER_ADDR and MASTER_PORT are used under every launcher; without them one
+// node uses loopback, and several nodes of Slurm use the first node of the list.  `get` is
+// std::getenv except in tests.  Returns nullopt if no launcher's variables are set.
 // Throws: c10::Error naming the variable if one of a launcher's variables is missing, is not a
 // number, or contradicts another (a rank outside the world); naming both launchers if two of them
 // cannot both have started this process (WORLD_SIZE=1 in each rank of `mpirun -n 4`); if PMIX_RANK
@@ -70,7 +70,7 @@ class ProcessGroup {
 
   virtual int rank() const noexcept = 0;  // of this process, in this group
   virtual int size() const noexcept = 0;
-  // Returns the rank that rank `rank` of this group has in the group of all ranks.
+  // Converts a rank of this group to its rank in the group of all ranks.
   virtual int global_rank(int rank) const = 0;
   virtual const std::string& backend_name() const noexcept = 0;  // "gloo", "nccl"
   virtual int local_rank() const noexcept = 0;                   // among the ranks of this node
@@ -82,8 +82,8 @@ class ProcessGroup {
 
   // Collective over *this* group, in the same order on every rank: makes a group of some of its
   // ranks.  Every rank calls it with its own `ranks` (of this group, ascending, this rank among
-  // them).  Calls with different `ranks` make different groups at once, so one call makes disjoint
-  // groups.  Throws: c10::Error if a rank gave another list than the other ranks on it did.
+  // them).  Ranks with different lists make different groups, so one call makes disjoint groups.
+  // Throws: c10::Error if another rank of the list gave another list.
   virtual std::shared_ptr<ProcessGroup> subgroup(const std::vector<int>& ranks) = 0;
 
   // The foundation of the collectives in libfsdp/internal/comm/collectives.h.
@@ -124,8 +124,8 @@ struct ProcessGroupOptions {
   // each time the wait has doubled.  At most half of the timeout.
   std::chrono::milliseconds warn_after = std::chrono::seconds(30);
   // With Gloo, ranks of one host gather parameters and exchange gradients by reading each other's
-  // memory (process_vm_readv) where the kernel lets all of them, instead of through sockets.  False
-  // on any rank: on none.
+  // memory (process_vm_readv), if the kernel lets all of them, instead of through sockets.  False
+  // on one rank turns this off on all.
   bool direct_copies = true;
   // If given, they replace the result of rank_environment(): set both rank and world_size, and the
   // address unless world_size is 1.
@@ -140,7 +140,7 @@ struct ProcessGroupOptions {
   StorePtr store;
   NcclOptions nccl;
   // If given, and the backend keeps a record of its last collectives (NCCL's flight recorder): each
-  // rank writes its own once, when the group fails, to this path with the rank appended, as
+  // rank writes its record once, when the group fails, to this path with the rank appended, as
   // PyTorch's flight recorder tools read it: "nccl_trace_" becomes nccl_trace_0, nccl_trace_1, ...
   std::string flight_record_prefix;
 };

@@ -155,7 +155,7 @@ RankEnvironment from_pmi(const Variables& variables, const PmiPlace& place) {
   return result;
 }
 
-// For launchers that set only PMI's own variables.
+// Reads the variables of launchers that set only PMI's own.
 RankEnvironment from_plain_pmi(const Variables& variables) {
   RankEnvironment result;
   result.launcher = "PMI";
@@ -204,7 +204,7 @@ RankEnvironment from_slurm(const Variables& variables) {
 }
 
 // The variables of a launcher that starts the ranks themselves.  A launcher inside it has as many
-// ranks or more, unless what it set is left from something else.
+// ranks or more; otherwise its variables are left from something else.
 struct Numbering {
   const char* launcher;
   const char* rank;
@@ -234,7 +234,7 @@ bool has_any(const Variables& variables, const Numbering& of) {
 
 // Checks torchrun's variables, which count first, against those of another launcher.
 void check_torchrun_inside(const Variables& variables, const Numbering& outer) {
-  // A shell of `srun --pty` has Slurm's variables, and what starts in it need not be Slurm's ranks.
+  // A shell of `srun --pty` has Slurm's variables, but programs in it need not be Slurm's ranks.
   if (!variables.text(outer.rank) || variables.text("SLURM_PTY_PORT")) return;
   const auto size = variables.number(kTorchrunNumbers.size);
   const auto outer_size = variables.number(outer.size);
@@ -244,12 +244,12 @@ void check_torchrun_inside(const Variables& variables, const Numbering& outer) {
              size ? kTorchrunNumbers.rank : kTorchrunNumbers.size, " is not, and ",
              with_values(variables, outer), " are set, too: unset the former to use ",
              outer.launcher, "'s, or set both");
-  // torchrun itself may run once in each rank of another launcher, and each time alone.
+  // torchrun itself may run once in each rank of another launcher, each time in a world of its own.
   if (variables.text("TORCHELASTIC_RUN_ID")) return;
   if (outer_size && *size < *outer_size) refuse_both(variables, kTorchrunNumbers, outer);
 }
 
-// Checks Open MPI's variables against those of PMI, which may be those of a launcher around it or
+// Checks Open MPI's variables against those of PMI, whose launcher may be around Open MPI's or
 // inside it: nothing tells.
 void check_open_mpi_beside_pmi(const Variables& variables) {
   if (!has_any(variables, kPmiNumbers)) return;
@@ -266,8 +266,8 @@ std::optional<RankEnvironment> rank_environment(
     const char* const value = get(name);
     return value != nullptr && *value != '\0';
   };
-  // The innermost launcher decides: torchrun inside a job of srun or mpirun; mpirun, whose ranks
-  // have the variables of the Slurm job around them.
+  // The innermost launcher decides: torchrun inside a job of srun or mpirun; mpirun inside a Slurm
+  // job, whose variables its ranks have, too.
   if (is_set("RANK") || is_set("WORLD_SIZE")) {
     const Variables variables(get, "torchrun");
     for (const Numbering& outer : {kOpenMpiNumbers, kPmiNumbers, kSlurmNumbers})
@@ -279,8 +279,8 @@ std::optional<RankEnvironment> rank_environment(
     check_open_mpi_beside_pmi(variables);
     return from_open_mpi(variables);
   }
-  // srun may set PMI_RANK, too, but not these two: Slurm starts mpiexec's proxies, and these the
-  // ranks.
+  // srun may set PMI_RANK, too, but not these two: Slurm starts mpiexec's proxies, and the proxies
+  // start the ranks.
   for (const PmiPlace& place : {kHydra, kPals}) {
     if (is_set("PMI_RANK") && is_set(place.rank))
       return from_pmi(Variables(get, place.launcher), place);

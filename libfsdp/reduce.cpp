@@ -26,7 +26,7 @@ ReduceOp op_of(ReduceKind kind) {
                                     : ReduceOp::kSum;
 }
 
-// What not every backend has, each rank computes from the tensors of all.
+// Each rank computes operations that not every backend has, from the tensors of all ranks.
 at::Tensor combined(const at::Tensor& a, const at::Tensor& b, ReduceKind kind) {
   switch (kind) {
     case ReduceKind::kBitwiseAnd:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reduces a number of every rank to one: losses to log, counts to add.
+// Reduces numbers over all ranks: losses to log, counts to add.
 #pragma once
 
 #include <memory>
@@ -13,8 +13,8 @@ class ProcessGroup;
 
 enum class ReduceKind { kMean, kSum, kProduct, kMin, kMax, kBitwiseAnd, kBitwiseOr, kBitwiseXor };
 
-// Returns the kind that Lightning and torch.distributed call so, in any case of letters: "mean",
-// "avg", "sum", "product", "min", "max", "band", "bor", "bxor".
+// Returns the kind with this name in Lightning and torch.distributed, in upper or lower case:
+// "mean", "avg", "sum", "product", "min", "max", "band", "bor", "bxor".
 // Throws: c10::Error for another name.
 ReduceKind reduce_kind(std::string_view name);
 

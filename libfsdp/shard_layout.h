@@ -5,10 +5,10 @@
 // rounded-up share until none are left, so the last ranks may have fewer, or none.  Rows are those
 // of dimension 0, as in PyTorch's FSDP2, if there is one for each rank.  Otherwise (a stack of 8
 // experts, a table [1, N, D] on 64 ranks) most ranks would have nothing, yet every rank would need
-// memory for a whole row, since shares have one size in a collective.  Rows are then counted over
-// several leading dimensions, as few as needed to keep the padding below an eighth of the tensor;
-// if no number is enough, each element is a row.  A share is still one run of elements, so only
-// this file, and code that names boxes of the whole tensor, knows of it.
+// memory for a whole row, since shares have one size in a collective.  Rows then run over several
+// leading dimensions, as few as needed to keep the padding below an eighth of the tensor; if no
+// number is enough, each element is a row.  A share is still one run of elements, so only this
+// file, and code that names boxes of the whole tensor, depends on the choice.
 //
 // Note [blocks]: in tensor and expert parallelism a module holds a block of a larger tensor, cut
 // along other dimensions of the mesh (placement.h).  Rows are then those of the block.
@@ -37,17 +37,17 @@ struct ShardLayout {
   std::int64_t chunk_rows = 0;  // rows of a full share
   // See Note [blocks].  Without cuts, `shape` is that of the whole.
   std::vector<Cut> cuts;             // one after the other
-  std::vector<std::int64_t> whole;   // shape of what the block is cut out of
-  std::vector<std::int64_t> offset;  // of the block in it
+  std::vector<std::int64_t> whole;   // shape of the whole tensor
+  std::vector<std::int64_t> offset;  // of the block in the whole
 
   const std::vector<std::int64_t>& whole_shape() const noexcept {
     return cuts.empty() ? shape : whole;
   }
-  // The block's number, and how many there are; the last cut runs fastest.
+  // The block's index, and the number of blocks; the last cut runs fastest.
   int block() const noexcept;
   int block_count() const noexcept;
   std::int64_t numel() const noexcept { return rows * row_numel; }
-  // Returns the elements of a rank's share in a collective: that of a full share.
+  // Returns the number of elements that every rank has in a collective: those of a full share.
   std::int64_t padded_numel() const noexcept { return chunk_rows * row_numel; }
   std::int64_t first_row(int rank) const noexcept;
   std::int64_t rows_of(int rank) const noexcept;

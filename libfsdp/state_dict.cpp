@@ -28,7 +28,7 @@ StateDict full(const ShardedModule& model, const FullStateDictConfig& config) {
   const std::vector<Unit*> units = model.units();
   const bool kept = !config.rank0_only || is_first_rank(*units.front());
   StateDict result;
-  // Creates the entries in the order of the module first; units then fill theirs, unit by unit.
+  // Creates the entries in the order of the module first; units then fill their own, one by one.
   for (const StateEntry& entry : state_entries(model)) {
     if (!kept) break;
     if (entry.parameter != nullptr) {

@@ -54,7 +54,7 @@ using AnyStateDictConfig =
 using AnyOptimStateDictConfig =
     std::variant<FullOptimStateDictConfig, ShardedOptimStateDictConfig, LocalOptimStateDictConfig>;
 
-// Both configurations belong to the type.
+// Both configurations are those of `state_dict_type`.
 struct StateDictSettings {
   StateDictType state_dict_type = StateDictType::kFull;
   AnyStateDictConfig state_dict_config;
@@ -62,16 +62,16 @@ struct StateDictSettings {
 };
 
 // Sets the form that ShardedModule::state_dict, load_state_dict and the functions of
-// optim_state_dict.h give and take from now on.  Configurations that are not given are the type's
-// defaults.  Returns: the previous settings.  Throws: c10::Error for a configuration of another
-// type.
+// optim_state_dict.h return and take from now on.  Configurations that are not given are the type's
+// defaults.
+// Returns: the previous settings.  Throws: c10::Error for a configuration of another type.
 StateDictSettings set_state_dict_type(
     ShardedModule& module, StateDictType type,
     std::optional<AnyStateDictConfig> state_dict_config = std::nullopt,
     std::optional<AnyOptimStateDictConfig> optim_state_dict_config = std::nullopt);
 const StateDictSettings& get_state_dict_type(const ShardedModule& module) noexcept;
 
-// Sets the same for its lifetime.
+// Sets the same while it lives.
 class StateDictTypeScope {
  public:
   StateDictTypeScope(ShardedModule& module, StateDictType type,

@@ -26,12 +26,12 @@ class StateValue;
 struct ShardedTensor {
   ShardLayout layout;  // of the whole tensor over the ranks that share one copy
   int part = 0;        // the part that this rank has
-  // For hybrid strategies and meshes: the index of this rank's copy, and the number of copies.
+  // For hybrid strategies and meshes: the index of this rank's replica, and the number of replicas.
   int replica = 0;
   int replica_count = 1;
   at::Tensor local;  // layout.shape_of(part)
-  // Of a mesh: the dimensions over which it is cut, and all.  The same on every rank: tensors with
-  // the same text are distributed alike.
+  // For meshes: names the dimensions over which the tensor is cut, and all dimensions.  The same on
+  // every rank: tensors with the same text are distributed alike.
   std::string over = {};
 };
 

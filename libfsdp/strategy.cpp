@@ -62,14 +62,14 @@ void check_place_among(const std::vector<c10::Device>& devices, int local_rank) 
       " of its node, counted from 0");
 }
 
-// Returns the local rank of this process, by which it takes its device out of `devices`.
+// Returns the local rank of this process, which is the place of its device in `devices`.
 std::size_t place_among(const std::vector<c10::Device>& devices, const ProcessGroupOptions& group) {
   std::optional<int> local_rank = group.local_rank;
   if (!local_rank && !group.rank) {
     const auto environment = rank_environment();
     if (environment && environment->local_known) local_rank = environment->local_rank;
   }
-  // Ranks that meet count themselves host by host, but the device is needed before.
+  // init_process_group() counts ranks host by host, but the device is needed before.
   if (!local_rank && (devices.size() == 1 || group.world_size == 1)) local_rank = 0;
   FSDP_CHECK(local_rank, "parallel_devices names ", devices.size(),
              " devices, but nothing says which of them is this rank's: the global rank does not, "

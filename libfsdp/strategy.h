@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One object for everything that a training program needs of "fsdp", as Lightning's FSDPStrategy
-// (or DDPFullyShardedStrategy, see fairscale_options.h) is to a Trainer.  Names follow them.
+// One object for everything that a training program needs of the library: the counterpart of
+// Lightning's FSDPStrategy (or DDPFullyShardedStrategy, see fairscale_options.h), under its names.
 //
 //   fsdp::StrategyOptions options;
 //   options.fsdp.auto_wrap_policy = fsdp::module_wrap_policy<BlockImpl>();
@@ -56,13 +56,13 @@ struct StrategyOptions {
   // Default: "nccl" for CUDA devices, else "gloo".
   std::optional<std::string> process_group_backend;
   std::chrono::milliseconds timeout = std::chrono::seconds(1800);
-  // Tells how the ranks find each other, except backend and timeout: see ProcessGroupOptions.
+  // How the ranks find each other: see ProcessGroupOptions.  Its backend and timeout are ignored.
   ProcessGroupOptions cluster_environment;
-  // One for each rank of this node, by local rank; empty: the CPU, or what the backend needs.
-  // Beside cluster_environment.rank, several of them need its local_rank, too.
+  // One for each rank of this node, by local rank; empty: the CPU, or what the backend needs.  If
+  // cluster_environment.rank is set, several devices need its local_rank, too.
   std::vector<c10::Device> parallel_devices;
-  // The number of copies, and of ranks that share one: for the hybrid strategies, instead of nodes.
-  // Ranks of one copy are numbered consecutively.
+  // For the hybrid strategies, instead of nodes: the number of replicas, and of ranks in each.
+  // Ranks of one replica are numbered consecutively.
   std::optional<std::pair<int, int>> device_mesh;
   // cpu_offload, mixed_precision, auto_wrap_policy, activation_checkpointing_policy,
   // sharding_strategy and the rest; process_group and device_id are set by the strategy.
@@ -80,7 +80,7 @@ using Optimizers = std::vector<std::shared_ptr<torch::optim::Optimizer>>;
 // Makes optimizers from the parameters to optimize (see ShardedModule::parameters).
 using ConfigureOptimizers = std::function<Optimizers(const std::vector<at::Tensor>& parameters)>;
 
-// While it lives, modules are built without memory if it was enabled.
+// While it lives, modules are built without memory if `empty_init` is true.
 class TensorInitScope {
  public:
   explicit TensorInitScope(bool empty_init) {
@@ -116,10 +116,11 @@ class StrategyBase {
   // Throws: c10::Error before setup_environment().
   const std::shared_ptr<ProcessGroup>& process_group() const;
 
-  // While it lives, modules that wrap() marks are the units, and auto_wrap_policy is ignored.
+  // Returns a scope in which wrap() marks modules as units.  If any is marked, auto_wrap_policy is
+  // ignored.
   [[nodiscard]] EnableWrap model_sharded_context() const { return EnableWrap(); }
-  // If `empty_init`, modules built while it lives have no memory until setup().  That initializes
-  // them where they compute: nothing is made twice or moved.
+  // Returns a scope.  If `empty_init`, modules built in it have no memory until setup(), which
+  // initializes them on the compute device: nothing is made twice or moved.
   [[nodiscard]] TensorInitScope tensor_init_context(bool empty_init = false) const {
     return TensorInitScope(empty_init);
   }
@@ -146,26 +147,26 @@ class StrategyBase {
     return reduce(tensor, group, reduce_kind(op));
   }
 
-  // Collective for kFull, whose state is empty except on rank 0.  In the form of state_dict_type.
+  // Returns the module's state in the form of state_dict_type.  Collective for kFull, where the
+  // state is empty except on rank 0.
   StateDict lightning_module_state_dict() const;
-  // By names for kSharded, by PARAM_ID for kFull.
+  // Returns the optimizer's state: by names for kSharded, by PARAM_ID for kFull.
   StateDict optimizer_state(const torch::optim::Optimizer& optimizer) const;
 
   // Collective.  Returns the input of save_checkpoint(): `extra`, "state_dict", "optimizer_states",
   // and defaults for entries that Lightning requires and `extra` lacks: "epoch", "global_step",
   // "pytorch-lightning_version", "loops", "callbacks", "lr_schedulers".
   StateDict dump_checkpoint(const StateDict& extra = {}) const;
-  // Collective.  Rank 0's path is used. kFull: one file; kSharded: a folder with
-  // `model`, `optimizer_0`, ... and the rest in meta.pt.  An existing checkpoint
-  // is replaced in one step.  `storage_options`: as in Lightning, whose
-  // strategies pass them to plugins that write elsewhere; this one writes by
-  // itself.
+  // Collective.  Rank 0's path is used.  kFull: one file; kSharded: a folder with `model`,
+  // `optimizer_0`, ... and the rest in meta.pt.  An existing checkpoint is replaced in one step.
+  // `storage_options`: as in Lightning, whose strategies pass them to plugins that write elsewhere;
+  // must not be given, because this strategy writes by itself.
   // Throws: as save() of checkpoint.h; c10::Error if there are storage options.
   void save_checkpoint(const StateDict& checkpoint, const std::filesystem::path& path,
                        const std::optional<StateDict>& storage_options = std::nullopt) const;
   // Collective.  Loads model and optimizers, at any world size, from a file or a folder, which it
-  // detects itself.  Returns everything else of the checkpoint.  The optimizers are left alone if
-  // there are none (evaluation), or the checkpoint has none.
+  // detects itself.  Returns everything else of the checkpoint.  Optimizers are not loaded if there
+  // are none here (evaluation) or none in the checkpoint.
   // Throws: as load() of checkpoint.h.
   StateDict load_checkpoint(const std::filesystem::path& path, bool strict = true);
 
@@ -191,7 +192,7 @@ class StrategyBase {
 };
 
 // `M`: a module holder or a module's type, with forward() and those of training_step(),
-// validation_step(), test_step() and predict_step() that are called.
+// validation_step(), test_step() and predict_step() that the program calls.
 template <typename M>
 class Strategy : public StrategyBase {
  public:

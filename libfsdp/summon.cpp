@@ -65,7 +65,7 @@ class FullParams::Scope {
   }
 
  private:
-  // What is not sharded keeps what is written, as in PyTorch, unless other ranks do not see it.
+  // With NO_SHARD written values persist, as in PyTorch, unless other ranks do not see them.
   bool persists(const Unit& unit) const {
     return options_.writeback ||
            (unit.sharding->strategy == ShardingStrategy::kNoShard && !options_.rank0_only);
@@ -80,7 +80,7 @@ class FullParams::Scope {
     for (Parameter* parameter : group.parameters) {
       if (!shows()) continue;
       summoned_.push_back(parameter);
-      // Whole already, and writes to it persist.
+      // The parameter is whole already, and writes to it persist.
       if (unit.always_unsharded && persists(unit)) continue;
       at::Tensor full = joined(blocks, parameter->layout, parameter->offset);
       if (options_.offload_to_cpu) full = full.cpu();
@@ -89,7 +89,7 @@ class FullParams::Scope {
     if (options_.with_grads) summon_gradients(unit, group);
   }
 
-  // Ranks may have different gradients; all take part in the collective.
+  // Ranks may have gradients for different parameters; all must take part in the collective.
   void summon_gradients(Unit& unit, FlatGroup& group) {
     const at::Tensor local = at::zeros({group.numel}, group.local.options());
     bool any = false;
@@ -123,7 +123,7 @@ class FullParams::Scope {
       if (rows.scalar_type() == parameter->shard.scalar_type() &&
           rows.device() == parameter->shard.device() && at::equal(rows, parameter->shard))
         continue;
-      // Copies below autograd, and so without creating views.
+      // Copies below autograd, so no views are created.
       parameter->shard.detach().copy_(rows);
       shard_was_written(*parameter);
     }
@@ -140,7 +140,7 @@ class FullParams::Scope {
         const OwnWork own;
         parameter->full.set_data(parameter->home);
       }
-      // Another dtype or device in between made autograd forget its node of the parameter.
+      // Another dtype or device made autograd forget its node of the parameter.
       engine_.hook_gradients(*parameter);
     }
     for (Parameter* parameter : with_gradient_) parameter->full.mutable_grad().reset();

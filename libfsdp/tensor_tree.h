@@ -117,7 +117,7 @@ struct TensorTree<std::pair<A, B>> {
     visit_tensors(values.second, visit);
   }
 };
-// Copies of a list share its elements: what is visited is put into a list of its own.
+// Copies of a list share its elements, so the visited elements go to a new list.
 template <typename T>
 struct TensorTree<c10::List<T>> {
   static constexpr bool kHoldsTensors = TensorTree<T>::kHoldsTensors;

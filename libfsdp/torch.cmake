@@ -2,8 +2,9 @@
 # Imported targets for the LibTorch in the folder FSDP_TORCH (a LibTorch archive, or the `torch` folder of
 # PyPI's wheel): fsdp_torch, for the CPU, and fsdp_torch_cuda, where it was built with CUDA.
 #
-# Sets FSDP_TORCH_PROBLEM to why that LibTorch cannot be used and what to do, and makes no target then; FSDP_TORCH_CUDA_PROBLEM is the
-# same for fsdp_torch_cuda alone.  The installed package reads this file, too: FSDP_BUILT_WITH_TORCH is the one version that it takes.
+# If that LibTorch cannot be used, sets FSDP_TORCH_PROBLEM to the reason and what to do, and makes
+# no target; FSDP_TORCH_CUDA_PROBLEM is the same for fsdp_torch_cuda alone.  The installed package
+# reads this file, too, and takes only the version FSDP_BUILT_WITH_TORCH.
 #
 # Not find_package(Torch): that of the wheel enables the CUDA language and looks for the whole toolkit, while
 # nothing here has kernels to compile, and the wheel's own dependencies hold every header and library needed.
@@ -13,7 +14,7 @@ find_package(Threads REQUIRED)
 set(FSDP_TRIED_TORCH 2.11.0 2.15.0)
 list(JOIN FSDP_TRIED_TORCH " and " FSDP_TRIED)
 
-# Its version; newer LibTorch has the numbers in the second header.
+# LibTorch's version; newer releases have the numbers in the second header.
 set(FSDP_TORCH_VERSION "")
 set(fsdp_version "of an unknown version")
 foreach(fsdp_header csrc/api/include/torch/version.h headeronly/version.h)
@@ -80,7 +81,7 @@ endif()
 find_path(FSDP_CUDA_INCLUDE cuda_runtime_api.h
   HINTS ${FSDP_TORCH}/../nvidia/cu13/include ${FSDP_TORCH}/../nvidia/cuda_runtime/include
   PATHS /usr/local/cuda/include DOC "Headers of the CUDA runtime")
-# Inline functions of c10's headers call it.  The wheel's has no name without a version.
+# Inline functions of c10's headers call the runtime.  The wheel's has no name without a version.
 find_library(FSDP_CUDART NAMES cudart libcudart.so.13 libcudart.so.12
   HINTS ${FSDP_TORCH_NVIDIA} ${FSDP_TORCH}/lib PATHS /usr/local/cuda/lib64 DOC "The CUDA runtime")
 find_path(FSDP_NCCL_INCLUDE nccl.h HINTS ${FSDP_TORCH}/../nvidia/nccl/include DOC "Headers of NCCL")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls a module that is a unit of its own as PyTorch would: see call().
+// Calls a module that is a unit as PyTorch would: see call().
 #pragma once
 
 #include <tuple>
@@ -42,11 +42,11 @@ concept HasForward = requires(Module& module, Args&&... args) {
 
 }  // namespace internal
 
-// Calls the forward of a module that fully_shard() made a unit, from that of the module around it:
+// Calls the forward of a module that fully_shard() made a unit, from the forward around it:
 //   x = fsdp::call(*block, x);
 // Inputs and outputs are cast as its mp_policy says, at any depth (see tensor_tree.h), as PyTorch
-// does; without the call they are cast at the operators that take its parameters.  Of any other
-// module it is the forward.
+// does; without call() they are cast at the operators that take its parameters.  For any other
+// module, only calls forward.
 template <typename Module, typename... Args>
 auto call(Module& module, Args&&... args) {
   if constexpr (requires { module->forward(std::forward<Args>(args)...); }) {

@@ -14,7 +14,7 @@ namespace fsdp {
 using namespace internal;
 namespace {
 
-// The module's own unit, with those below it if `recurse`.
+// Returns the module's own unit, with those below it if `recurse`.
 std::vector<Unit*> chosen(const ShardedModule& module, bool recurse) {
   std::vector<Unit*> result = module.units();
   if (!recurse) result.resize(1);

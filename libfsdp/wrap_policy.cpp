@@ -24,8 +24,8 @@ using torch::nn::Module;
 
 thread_local int open_scopes = 0;
 
-// Records which modules are marked.  Modules do not tell anyone that they die.  The weak pointer of
-// a mark shows that its module is gone, and keeps other modules from getting its address.
+// Records which modules are marked.  Modules do not report their end: the weak pointer of a mark
+// shows it, and keeps other modules from getting the address.
 class Marks {
  public:
   void add(const std::shared_ptr<Module>& module) {

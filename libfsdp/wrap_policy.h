@@ -20,7 +20,8 @@ namespace fsdp {
 // whether to look into the module's children; `nonwrapped_numel` counts all its parameters.  With
 // `recurse` false, returns whether the module becomes a unit; `nonwrapped_numel` leaves out
 // parameters in units below it.  Children are decided before their parent, and a module that is not
-// looked into is not a unit.  The root always is one; it is asked only whether to look into it.
+// looked into is not a unit.  The root is always a unit; the policy decides only whether to look
+// into it.
 using WrapPolicy = std::function<bool(const torch::nn::Module& module, bool recurse,
                                       std::int64_t nonwrapped_numel)>;
 

@@ -12,7 +12,7 @@
 std::string take_device_option(int& argc, char** argv);
 
 // Returns ProcessGroupOptions::device_id for the word.
-// Throws: std::invalid_argument if it is not one of those above; std::runtime_error saying what is
-// missing if this program or this machine does not have CUDA, or not that device; or if cuda:N is
-// one device for several ranks.
+// Throws: std::invalid_argument if the word is not one of those above; std::runtime_error saying
+// what is missing if this program or machine does not have CUDA or that device, or if several ranks
+// would share cuda:N.
 c10::Device device_of_option(const std::string& word);

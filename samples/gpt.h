@@ -82,7 +82,7 @@ struct GPTImpl : torch::nn::Module {
 };
 TORCH_MODULE(GPT);
 
-// Matrices from N(0, 0.02), biases 0, the same for one seed in every process.
+// Draws matrices from N(0, 0.02) and zeroes biases; a seed gives the same in every process.
 inline void initialize(torch::nn::Module& model, std::uint64_t seed) {
   const torch::NoGradGuard no_grad;
   torch::manual_seed(seed);

@@ -4,8 +4,8 @@
 //   torchrun --no-python --nproc-per-node 2 resume_on_another_world_size run
 //   torchrun --no-python --nproc-per-node 3 resume_on_another_world_size run
 //
-// "--device cuda" trains on GPUs.  The second reads the checkpoint of two ranks and continues: its
-// first loss is the first's last.
+// The second command reads the checkpoint of two ranks and continues: its first loss is the last
+// loss of the first command.  "--device cuda" trains on GPUs.
 #include <cstdint>
 #include <exception>
 #include <filesystem>

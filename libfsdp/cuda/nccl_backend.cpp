@@ -21,7 +21,7 @@ namespace fsdp {
 using namespace internal;
 namespace {
 
-// NCCL's watchdog ends the process at a timeout, and before gives its record to this writer.
+// Writes the record that NCCL's watchdog gives it before it ends the process at a timeout.
 class RecordWriter final : public c10d::DebugInfoWriter {
  public:
   RecordWriter(std::shared_ptr<FlightRecord> record, int rank)
@@ -34,7 +34,7 @@ class RecordWriter final : public c10d::DebugInfoWriter {
   const std::shared_ptr<FlightRecord> record_;
 };
 
-// The first group of the process that names a file has NCCL's own dumps, too: there is one writer.
+// Only the first group of the process that names a file gets NCCL's own dumps: there is one writer.
 void use_for_dumps(const std::shared_ptr<FlightRecord>& record, int rank) {
   static std::once_flag once;
   std::call_once(once, [&] {
@@ -55,8 +55,8 @@ c10::intrusive_ptr<c10d::Backend> make_nccl(const BackendRequest& request) {
   const c10::cuda::CUDAGuard guard(request.device);
   auto result = c10::make_intrusive<c10d::ProcessGroupNCCL>(request.store, request.rank,
                                                             request.size, nccl_options_of(request));
-  // Ranks connect here and not in the first collective.  There one of them would wait for the
-  // others while it holds what other groups of its process need to issue theirs.
+  // Ranks connect here and not in the first collective.  There a rank would wait for the others
+  // while it holds the lock that other groups of its process need to issue theirs.
   result->setBoundDeviceId(request.device);
   result->eagerConnectSingleDevice(request.device);
   return result;

@@ -8,9 +8,9 @@
 
 namespace fsdp::internal {
 
-// Needs no device.  What the request leaves out stays at NCCL's "undefined", for which NCCL takes
-// its environment variable or its default. Throws: c10::Error naming an option that the NCCL of
-// this build does not have.
+// Converts the request; needs no device.  Options that the request leaves out stay at NCCL's
+// "undefined": NCCL then takes its environment variable or its default.
+// Throws: c10::Error naming an option that the NCCL of this build does not have.
 c10::intrusive_ptr<c10d::ProcessGroupNCCL::Options> nccl_options_of(const BackendRequest& request);
 
 }  // namespace fsdp::internal

@@ -36,7 +36,7 @@ struct ImplOf<M, std::void_t<typename M::ContainedType>> {
 
 at::Tensor prepared_tensor(const at::Tensor& tensor, const InputCast& cast);
 
-// Tensors of an argument before and after they were prepared.
+// An argument's tensors before and after preparation.
 class PreparedTensors {
  public:
   // Prepares the tensors of `value` in place.
@@ -48,7 +48,7 @@ class PreparedTensors {
       after_.push_back(tensor);
     });
   }
-  // Puts the tensors from before in the place of those that were made of them.
+  // Replaces prepared tensors in `value` by their originals.
   template <typename T>
   void restore(T& value) const {
     std::size_t place = 0;
@@ -56,17 +56,17 @@ class PreparedTensors {
   }
 
  private:
-  // `place`: where it is now; most are where they were.
+  // `place`: the tensor's position now, usually that of its preparation.
   const at::Tensor& original_of(const at::Tensor& tensor, std::size_t place) const;
 
   std::vector<at::Tensor> before_;
   std::vector<at::Tensor> after_;
 };
 
-// An argument of forward on its way to the module, with the caller's value category: an lvalue
-// stays one.  Without preparation it is the caller's own object.  Otherwise the module gets a copy,
-// and what it writes to an lvalue is copied back, except tensors that were only prepared.  Lives as
-// long as the call.
+// Passes an argument of forward to the module, with the caller's value category.  Without
+// preparation the module gets the caller's own object, otherwise a copy.  What the module writes to
+// the copy of an lvalue is copied back, except tensors that were only prepared.  Lives as long as
+// the call.
 template <typename Arg>
 class ForwardArgument {
   using Value = std::remove_cvref_t<Arg>;

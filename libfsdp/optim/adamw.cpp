@@ -38,7 +38,7 @@ struct Batch {
   // The kernel only reads the counts, so parameters that the host counts share a tensor of the
   // same count.
   std::map<std::int64_t, at::Tensor> step_of_count;
-  std::vector<at::Tensor> device_steps;  // to be counted, also of parameters without elements
+  std::vector<at::Tensor> device_steps;  // to be incremented, also for parameters without elements
 };
 
 // A state whose steps the device counts.
@@ -205,13 +205,13 @@ void AdamW::step_group(std::size_t number, const at::Tensor& grad_scale,
                         /*maximize=*/false, scale, skip);
     };
     if (batch.parameters.empty()) {
-      // There is nothing but the count.
+      // Only the steps are counted.
     } else if (lr_on_device_) {
       run(device_lr(number, device));
     } else {
       run(options.lr());
     }
-    // The kernel has left out the step, so it does not count.
+    // If the kernel skipped this step, takes the count back.
     if (skip && !batch.device_steps.empty())
       at::_foreach_sub_(batch.device_steps,
                         std::vector<at::Tensor>(batch.device_steps.size(), *skip));

@@ -20,8 +20,8 @@ namespace fsdp::optim {
 // dtype or not dense in memory.
 //
 // Note [steps in graphs]
-// A graph of a device (CUDA's stream capture) repeats what kernels did, with the numbers that the
-// host gave them.  The step that a capturable optimizer makes is right when it is repeated:
+// A device graph (CUDA's stream capture) repeats kernels with the host's numbers at the capture.
+// The steps of a capturable optimizer stay right when they are repeated:
 //
 //   optimizer.capturable();
 //   step(); step();                 // eager: makes the state, on the stream of the capture
@@ -41,8 +41,9 @@ class AdamW : public torch::optim::AdamW {
   AdamW& capturable(bool on = true);
   bool is_capturable() const noexcept { return capturable_; }
 
-  // The kernel reads the learning rate of each group from its device, as a float32: the result is
-  // that of the options' rate rounded to it.  Else a graph repeats the rate of its capture.
+  // Makes the kernel read the learning rate of each group from its device, as a float32: the result
+  // is that of the options' rate rounded to float32.  Otherwise a graph repeats the rate of its
+  // capture.
   // Requires: capturable().
   AdamW& lr_on_device(bool on = true);
   // Queues a copy of the options' learning rates to the devices, on the current streams, for steps
@@ -65,7 +66,7 @@ class AdamW : public torch::optim::AdamW {
  private:
   struct DeviceLr {
     at::Tensor tensor;
-    double value = 0;  // that was uploaded
+    double value = 0;  // the last rate uploaded
   };
   using GroupAndDevice = std::tuple<std::size_t, c10::DeviceType, c10::DeviceIndex>;
 

@@ -55,7 +55,7 @@ at::Tensor summed(const at::Tensor& tensor, const Group& group) {
   return result;
 }
 
-// Returns the tensor with zeros up to a multiple of the share, and that dimension first.
+// Returns the tensor with `dim` first, padded with zeros to `size`.
 at::Tensor padded(const at::Tensor& tensor, std::int64_t dim, std::int64_t size) {
   const at::Tensor first = tensor.transpose(0, dim);
   if (first.size(0) == size) return first.contiguous();

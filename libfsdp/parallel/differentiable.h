@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives on activations that backward goes through.
+// Differentiable collectives on activations.
 //
-// Note [pairs]: each is the other's backward: all_reduce and copy, all_gather and reduce_scatter,
-// gather and split, all_to_all and itself.  What goes into `copy` and comes out of `all_reduce` and
-// `gather` is the same on every rank, and so is its gradient; what comes out of `copy` and
-// `all_gather` has a gradient of its own on each, and their sum is meant.
+// Note [pairs]: the functions of a pair are each other's backward: all_reduce and copy, all_gather
+// and reduce_scatter, gather and split, all_to_all and itself.  The input of `copy` and the results
+// of `all_reduce` and `gather` are the same on every rank, and so are their gradients.  The results
+// of `copy` and `all_gather` have a different gradient on each rank, and backward sums these
+// gradients.
 //
-// All are collective over `group`: every rank calls them in the same order, in forward and so in
-// backward.
+// All are collective over `group`: every rank must call them in the same order, in forward and so
+// in backward.
 #pragma once
 
 #include <cstdint>
@@ -25,11 +26,11 @@ using Group = std::shared_ptr<ProcessGroup>;
 
 // Returns the sum of all ranks' tensors.
 at::Tensor all_reduce(const at::Tensor& tensor, const Group& group);
-// Returns the tensor, whose gradient is the sum of all ranks'.
+// Returns the tensor; its gradient is the sum of all ranks' gradients.
 at::Tensor copy(const at::Tensor& tensor, const Group& group);
 
-// Both return the ranks' parts joined along `dim`, as torch.chunk divides a dimension of `size`;
-// default: of equal parts.
+// Both return the ranks' parts joined along `dim`.  The parts have the sizes that torch.chunk gives
+// for a dimension of `size`; default: equal sizes.
 at::Tensor all_gather(const at::Tensor& part, std::int64_t dim, const Group& group,
                       std::optional<std::int64_t> size = {});
 at::Tensor gather(const at::Tensor& part, std::int64_t dim, const Group& group,

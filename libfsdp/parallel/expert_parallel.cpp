@@ -51,7 +51,7 @@ void ParallelExpertsImpl::reset_parameters() {
   const at::NoGradGuard no_grad;
   const std::int64_t own = w1.size(0);
   for (const at::Tensor& weight : {w1, w2, w3}) {
-    // One expert after the other, so that all of them never need memory.
+    // Draws one expert after the other, so that memory for all is never needed.
     const at::Tensor expert = at::empty(weight.sizes().slice(1), weight.options());
     for (std::int64_t i = 0; i < options.experts; ++i) {
       torch::nn::init::kaiming_uniform_(expert, std::sqrt(5.0));
@@ -64,7 +64,7 @@ at::Tensor ParallelExpertsImpl::compute(const at::Tensor& rows,
                                         const std::vector<std::int64_t>& counts) const {
   std::vector<at::Tensor> results;
   std::int64_t first = 0;
-  // An expert without tokens takes part, because every rank has to use the parameters.
+  // An expert without tokens takes part, because every rank must use the parameters.
   for (std::size_t i = 0; i < counts.size(); ++i) {
     const auto expert = static_cast<std::int64_t>(i);
     const at::Tensor x = rows.narrow(0, first, counts[i]);
@@ -100,7 +100,7 @@ at::Tensor ParallelExpertsImpl::forward(const at::Tensor& tokens, const at::Tens
 
   const at::Tensor rows = tokens.index_select(0, order.div(choices.size(1), "floor"));
   const at::Tensor arrived = differentiable::all_to_all(rows, sent, received, group);
-  // They came rank by rank; experts take theirs together.
+  // Rows came rank by rank; each expert takes its rows together.
   const at::Tensor expert_of_row = at::arange(own, counts.options())
                                        .repeat({group->size()})
                                        .repeat_interleave(counts.reshape({-1}));

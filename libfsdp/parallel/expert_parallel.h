@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Expert parallelism: ranks hold some of the experts of a layer, and send each other the tokens
-// that the router chose them for.
+// Expert parallelism: each rank holds some experts of a layer, and ranks send each other the tokens
+// that the router assigns to those experts.
 //
 //   const fsdp::DeviceMesh experts(world, {{"edp", 2}, {"ep", 4}});   // of the same ranks
 //   layer->experts = register_module("experts", ParallelExperts({...}, experts["ep"]));
 //   options.mesh = experts["edp"];
-//   auto unit = fsdp::fully_shard(layer->experts, options);           // before the layers around
-//   it unit->set_gradient_divide_factor(world->size());
+//   auto unit = fsdp::fully_shard(layer->experts, options);   // before the layers around it
+//   unit->set_gradient_divide_factor(world->size());
 //
-// The divisor is the number of ranks that have a loss of their own, as for all other parameters:
-// only ranks of "edp" reduce an expert's gradient, which is a sum over the tokens of all.
+// The divisor is the number of ranks that have a loss of their own, as for all other parameters.
+// It must be set because only ranks of "edp" reduce an expert's gradient, which is a sum over the
+// tokens of all ranks.
 #pragma once
 
 #include <cstdint>
@@ -38,14 +39,14 @@ class ParallelExpertsImpl : public torch::nn::Module, public PlacedModule, publi
   // Throws: c10::Error if the experts cannot be divided evenly.
   ParallelExpertsImpl(ParallelExpertsOptions options, const DeviceMesh& mesh);
   PlacedParameter placed(const std::string& name) const override;
-  // Draws all experts' values, and keeps its own.
+  // Draws all experts' values, and keeps this rank's.
   void reset_parameters() override;
 
-  // Collective over the mesh, whatever number of tokens each rank has.  Returns for each token the
-  // sum of its experts' results by their weights, [T, features].  Waits for the device to know how
-  // many tokens go where.
-  // `tokens`: [T, features]; `choices`: [T, K] numbers of experts; `weights`: [T, K].
-  // Throws: c10::Error for a number that no expert has.
+  // Collective over the mesh, also for ranks without tokens.  Returns for each token the weighted
+  // sum of its experts' results, [T, features].  Waits for the device to learn how many tokens go
+  // where.
+  // `tokens`: [T, features]; `choices`: [T, K] indices of experts; `weights`: [T, K].
+  // Throws: c10::Error for an index without an expert.
   at::Tensor forward(const at::Tensor& tokens, const at::Tensor& choices,
                      const at::Tensor& weights);
 
@@ -55,7 +56,7 @@ class ParallelExpertsImpl : public torch::nn::Module, public PlacedModule, publi
   at::Tensor w3;
 
  private:
-  // Returns the results of the rows of this rank's experts, of which each has `counts` rows.
+  // Returns the results for `rows`, which are grouped by this rank's experts: `counts` rows each.
   at::Tensor compute(const at::Tensor& rows, const std::vector<std::int64_t>& counts) const;
 
   const DeviceMesh mesh_;

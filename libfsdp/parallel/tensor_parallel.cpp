@@ -26,7 +26,7 @@ void fill_linear_bias(const at::Tensor& bias, std::int64_t in_features) {
   torch::nn::init::uniform_(bias, -bound, bound);
 }
 
-// Every rank finds the same: a token outside the table is in nobody's part.
+// Throws alike on every rank for a token outside the table, which would be in no rank's part.
 void check_tokens(const at::Tensor& tokens, std::int64_t size, const char* what) {
   if (tokens.numel() == 0 || tokens.is_meta()) return;
   const auto [least, most] = at::aminmax(tokens);
@@ -138,7 +138,7 @@ at::Tensor ParallelEmbeddingImpl::forward(const at::Tensor& tokens) {
   const ShardLayout layout = layout_of(placed("weight"));
   const at::Tensor own = tokens - layout.offset[0];
   const at::Tensor elsewhere = own.lt(0).logical_or(own.ge(layout.shape[0]));
-  // A rank without rows has nothing to look up, and yet a gradient.
+  // A rank without rows has nothing to look up, but must have a gradient.
   const at::Tensor table =
       layout.shape[0] == 0 ? at::constant_pad_nd(weight, {0, 0, 0, 1}) : weight;
   const at::Tensor rows =
@@ -193,7 +193,7 @@ at::Tensor cross_entropy_of_parts(const at::Tensor& logits, const at::Tensor& ta
   const at::Tensor sum = differentiable::all_reduce(below.exp().sum(1), group);
   const at::Tensor own = counted - layout.offset[0];
   const at::Tensor elsewhere = own.lt(0).logical_or(own.ge(layout.shape[0]));
-  // A rank without logits takes part in the sum, and in its backward.
+  // A rank without logits must take part in the sum, and in its backward.
   const at::Tensor chosen =
       values.size(1) > 0 ? below.gather(1, own.masked_fill(elsewhere, 0).unsqueeze(1)).squeeze(1)
                          : below.sum(1);

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tensor-parallel layers: ordinary modules, each of which holds a part of its weight, along one
 // dimension of a mesh.  As PyTorch's parallelize_module with ColwiseParallel, RowwiseParallel and
-// SequenceParallel; names and shapes of parameters are those of torch::nn, so checkpoints have
-// them.
+// SequenceParallel.  Names and shapes of parameters are those of torch::nn, also in checkpoints.
 //
 //   up = register_module("up", ColumnParallelLinear(ParallelLinearOptions{dim, hidden}, tp));
 //   down = register_module("down", RowParallelLinear(ParallelLinearOptions{hidden, dim}, tp));
 //   ... down(torch::gelu(up(x)));       // one all-reduce
 //
-// Ranks of the dimension get the same input, and make the same random numbers: layers draw whole
-// weights and keep a part, so that a model has the values that it has without parallelism.
+// Ranks of the dimension must get the same input and draw the same random numbers: layers draw
+// whole weights and keep a part, so that a model has the same values as without parallelism.
 #pragma once
 
 #include <cstdint>
@@ -37,12 +36,12 @@ struct ParallelLinearOptions {
   std::optional<std::int64_t> sequence_dim = {};
   // Column: return all features instead of this rank's.  Row: take all features.
   bool whole_features = false;
-  // Column: the input has come out of differentiable::copy() or all_gather() already, so that
-  // layers of one input share the collective.  Given twice, gradients would be summed twice.
+  // Column: true if the input already comes from differentiable::copy() or all_gather(), so that
+  // layers of one input share the collective.  A second collective would sum gradients twice.
   bool prepared_input = false;
 };
 
-// What the layers share.
+// The base of the layers.
 class ParallelLayer : public PlacedModule, public ResetParameters {
  public:
   PlacedParameter placed(const std::string& name) const override;
@@ -50,7 +49,7 @@ class ParallelLayer : public PlacedModule, public ResetParameters {
 
  protected:
   explicit ParallelLayer(DeviceMesh mesh) : mesh_(std::move(mesh)) { mesh_.group(); }
-  // Notes that a parameter is cut along `dim`, and returns memory for this rank's part.
+  // Records that a parameter is cut along `dim`, and returns memory for this rank's part.
   at::Tensor part(const std::string& name, std::vector<std::int64_t> shape, int dim);
   // Writes this rank's part of a whole tensor, to which `fill` writes the values.
   void fill_part(const std::string& name, const at::Tensor& own,
@@ -94,7 +93,7 @@ TORCH_MODULE(RowParallelLinear);
 struct ParallelEmbeddingOptions {
   std::int64_t num_embeddings = 0;
   std::int64_t embedding_dim = 0;
-  // true: ranks hold rows of the table, of which they look up their own; false: features of all.
+  // true: each rank holds rows of the table, and looks up only those; false: features of all rows.
   bool cuts_vocabulary = true;
   // See ParallelLinearOptions.
   std::optional<std::int64_t> sequence_dim = {};
@@ -138,7 +137,7 @@ class SequenceParallelNormImpl : public torch::nn::Module, public ResetParameter
 TORCH_MODULE(SequenceParallelNorm);
 
 // Returns the mean cross entropy of [N, vocabulary / ranks] logits, as a column layer gives them,
-// to [N] targets in the whole vocabulary, without gathering them.  Rows whose target is
+// to [N] targets in the whole vocabulary, without gathering the logits.  Rows whose target is
 // `ignore_index` do not count.  PyTorch: loss_parallel().
 at::Tensor cross_entropy_of_parts(const at::Tensor& logits, const at::Tensor& targets,
                                   std::int64_t vocabulary, const DeviceMesh& mesh,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files that list command lines of fsdp-ckpt for a program of the tests, and what it answers: to
-// start a process takes longer than most commands on small checkpoints.
+// Files of fsdp-ckpt's command lines, which one test program runs, and of its answers: starting a
+// process takes longer than most commands on small checkpoints.
 #pragma once
 
 #include <ostream>
@@ -10,7 +10,7 @@
 
 namespace fsdp::test {
 
-// A line has a command, its words apart by tabs.
+// Splits a line, a command whose words are separated by tabs.
 inline std::vector<std::string> words_of(const std::string& line) {
   std::vector<std::string> words;
   std::istringstream in(line);
@@ -23,8 +23,8 @@ inline void write_lines(std::ostream& to, const char* mark, const std::string& t
   for (std::string line; std::getline(in, line);) to << mark << ' ' << line << '\n';
 }
 
-// "status N", then the lines of standard output with "out " and of standard error with "err " in
-// front.
+// Writes "status N", then the lines of standard output after "out ", and of standard error after
+// "err ".
 inline void write_result(std::ostream& to, int status, const std::string& out,
                          const std::string& err) {
   to << "status " << status << '\n';

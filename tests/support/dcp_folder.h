@@ -28,7 +28,7 @@ struct DcpFolder {
     content += bytes;
     return item;
   }
-  // Makes a chunk with its own sound item.
+  // Makes a chunk with a valid item of its own.
   ChunkSpec chunk(const Numbers& offsets, const Numbers& sizes,
                   const std::string& file = "__0_0.distcp") {
     return {offsets, sizes, append(float_tensor(sizes).bytes(), file)};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A server of HTTP on loopback in threads of the test, which answers as the test likes.
+// An HTTP server on loopback, in threads of the test, which chooses the answers.
 #pragma once
 
 #include <condition_variable>
@@ -17,7 +17,7 @@ namespace fsdp::test {
 
 struct HttpRequestSeen {
   std::string line;  // GET /a%20b?c=1 HTTP/1.1
-  std::string head;  // the lines behind it, in lower case
+  std::string head;  // the lines after it, in lower case
   std::string method;
   std::string target;                         // as it was sent: /a%20b?c=1
   std::map<std::string, std::string> fields;  // by names in lower case
@@ -31,7 +31,7 @@ struct HttpRequestSeen {
   }
 };
 
-// What becomes of the connection behind an answer.
+// What happens to the connection after an answer.
 enum class Then {
   kKeep,   // it stays open for the next request
   kClose,  // it ends
@@ -47,7 +47,7 @@ struct RawReply {
 // "HTTP/1.1 <status> ...", these fields ("etag: \"a\"\r\n"), and a body with its length.
 std::string whole_answer(int status, std::string_view body, std::string_view fields = {});
 
-// `raw`: in place of all else.
+// `raw`: sent instead of all other members.
 struct HttpReply {
   int status = 200;
   std::vector<std::pair<std::string, std::string>> fields = {};
@@ -89,7 +89,7 @@ class HttpServer {
   mutable std::condition_variable came_;
   std::vector<HttpRequestSeen> seen_;
   bool ending_ = false;
-  std::vector<int> open_;  // closed by the destructor alone, so that no number comes twice
+  std::vector<int> open_;  // closed by the destructor alone, so that no descriptor is reused
   std::vector<std::jthread> threads_;
   std::jthread acceptor_;
 };
@@ -108,7 +108,7 @@ class Environment {
   std::vector<std::pair<std::string, std::string>> before_;
 };
 
-// Without what would lead a client of a store elsewhere, and with `values`.
+// Returns `values` after settings that remove what would lead a client of a store elsewhere.
 std::vector<std::pair<std::string, std::string>> store_environment(
     std::vector<std::pair<std::string, std::string>> values);
 

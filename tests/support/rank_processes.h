@@ -25,18 +25,18 @@ class Processes {
   // Kills processes that still run.
   ~Processes();
 
-  // Returns the index of the new process.  `variables` are added to this process's environment
-  // without its launcher variables.
+  // Returns the index of the new process, which gets this process's environment without its
+  // launcher variables, and `variables`.
   std::size_t start(const std::vector<std::string>& command,
                     const std::map<std::string, std::string>& variables);
   void send(std::size_t process, int signal);
-  // Returns what it printed so far, to either stream.
+  // Returns what the process has printed so far, to either stream.
   std::string output(std::size_t process) const;
   // Returns when the process has printed the line.  Throws std::runtime_error if it ends before, or
   // takes too long.
   void wait_for_line(std::size_t process, const std::string& line);
-  // Returns its exit status, or minus the signal that killed it.  Throws std::runtime_error if it
-  // takes too long.
+  // Waits for the end of the process and returns its exit status, or minus the signal that killed
+  // it.  Throws std::runtime_error if this takes too long.
   int wait(std::size_t process);
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A store of files that is a local folder behind a link of chosen width and latency, which counts
-// requests and makes faults.
+// A store of files that is a local folder behind a link of chosen bandwidth and latency; counts
+// requests and injects faults.
 #pragma once
 
 #include <atomic>
@@ -28,11 +28,11 @@ struct SimSettings {
   std::filesystem::path root;  // "sim://a/b" is `root`/a/b
   std::chrono::microseconds latency{0};
   std::uint64_t bytes_per_second = 0;  // of the link, which all requests share; 0: no limit
-  bool lists = true;                   // false: as a server of https
+  bool lists = true;                   // false: as an https server
   bool versions = true;                // false: files have no version
   bool times = true;                   // false: files have no time
   std::uint64_t part_bytes = 5U << 20U;
-  // Called before a request is answered; it fails with the error that is returned.  Thread-safe.
+  // Called before a request is answered; an error that it returns fails the request.  Thread-safe.
   std::function<std::optional<ErrorCode>(SimRequest, const std::string& url)> fault;
 };
 
@@ -51,7 +51,7 @@ class SimStore : public formats::Store {
   void put(const std::string& url, std::span<const std::byte> bytes, bool only_new) override;
   void remove(const std::string& url) override;
 
-  // From now on.
+  // Applies from now on.
   void set(SimSettings settings);
   SimSettings settings() const;
   // Requests since the last call, the failed ones too, in the order of their beginning.

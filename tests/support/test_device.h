@@ -16,10 +16,10 @@ namespace fsdp::test {
 bool on_sim() noexcept;
 // Returns the device of a rank.
 c10::Device device_of_rank(int rank);
-// Returns the same as an option of a sharded module, which needs none on the CPU.
+// Returns the device for FsdpOptions::device_id, which is not needed on the CPU.
 std::optional<c10::Device> device_id_of_rank(int rank);
-// Until the test ends, work of simulated devices is over when somebody asks: what is found late on
-// an accelerator is found at once.
+// Until the test ends, queries find the work of simulated devices over: errors that are found late
+// on an accelerator are found at once.
 void let_devices_keep_up();
 // Returns the backend for groups whose tensors are on the ranks' devices.
 std::string backend_of_devices();

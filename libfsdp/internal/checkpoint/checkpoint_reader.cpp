@@ -23,7 +23,7 @@ using formats::Value;
 
 namespace {
 
-// The stores of URLs become known with the first one, so that nobody else pays for them.
+// Registers the stores of URLs at the first URL, so that other programs do not pay for them.
 const std::filesystem::path& known_place(const std::filesystem::path& path) {
   static std::once_flag once;
   if (formats::is_url(path.native())) std::call_once(once, formats::register_remote_stores);

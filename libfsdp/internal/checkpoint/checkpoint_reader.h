@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the parts of a checkpoint that this rank needs.  First every wish is noted and compared
-// with what the checkpoint has; then everything is read in file order.
+// Reads the parts of a checkpoint that this rank needs.  All requests are noted and compared with
+// the checkpoint first; then everything is read in file order.
 #pragma once
 
 #include <cstddef>
@@ -41,12 +41,12 @@ class CheckpointReader {
   const formats::TensorEntry& tensor(std::size_t number) const {
     return checkpoint_->index().tensors[number];
   }
-  // Notes that this box of the tensor goes into `target`, cast if the dtypes differ; the whole
-  // tensor if `part` is not given.
+  // Notes that this box of the tensor (default: the whole tensor) is read into `target`, cast if
+  // the dtypes differ.
   // Requires: `target` has as many elements, in the same order; dtypes are equal or can be cast.
   struct Part {
     formats::Box box;
-    bool alone;  // no other rank wants it
+    bool alone;  // no other rank reads it
   };
   void want(std::size_t number, const at::Tensor& target, std::optional<Part> part = std::nullopt);
 
@@ -57,14 +57,14 @@ class CheckpointReader {
 
   // Collective over `group`.  Fills the noted tensors, and compares checksums of all storages that
   // the ranks together read in full.
-  // Throws: on every rank, what reading throws on any, and for damage.
+  // Throws: on every rank, the errors of reading on any rank, damage included.
   void read(const std::shared_ptr<ProcessGroup>& group, const std::string& what, bool verify);
 
  private:
   struct Wanted {
     formats::TargetPiece piece;
     at::Tensor target;
-    at::Tensor copy;  // on the CPU, while it is read for a target elsewhere
+    at::Tensor copy;                              // on the CPU, if the target is elsewhere
     std::pair<std::string, std::uint64_t> place;  // its start: file and byte
     bool alone = false;
   };

@@ -11,10 +11,10 @@
 namespace fsdp::internal {
 namespace {
 
-// The version whose layout these have; any reader migrates checkpoints of earlier versions.
+// The version whose layout the entries have; Lightning migrates checkpoints of earlier versions.
 constexpr const char* kVersion = "2.5.5";
 
-// Returns how often something reached each of its stages.
+// Returns the counts of a progress all of whose stages were reached `count` times.
 StateDict counts(std::int64_t count, bool staged = true) {
   StateDict result{{"ready", count}, {"completed", count}};
   if (staged) {

@@ -9,7 +9,7 @@
 namespace fsdp::internal {
 
 // Adds missing entries to a checkpoint's rest: "epoch" and "global_step" (0), "loops" (a Trainer
-// that has ended that epoch after that many batches of one step each), "callbacks" and
+// that has ended this epoch after global_step batches of one step each), "callbacks" and
 // "lr_schedulers" (none), and "pytorch-lightning_version".
 void add_lightning_meta(StateDict& rest);
 

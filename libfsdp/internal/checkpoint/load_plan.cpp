@@ -84,7 +84,7 @@ void LoadPlan::match(StateDict& state, const Value& content, const std::string& 
     by_key.try_emplace(leaf.key, &leaf.value);
   }
   std::unordered_set<std::string> used;
-  std::vector<std::string> parents;  // paths of lists that are one value here
+  std::vector<std::string> parents;  // paths of lists that are single values here
   for (const Leaf& leaf : wanted) {
     const auto here = by_key.find(leaf.key);
     const bool tensor = leaf.value->as_tensor() != nullptr || leaf.value->as_sharded() != nullptr;

@@ -21,12 +21,12 @@ class LoadPlan {
   LoadPlan(CheckpointReader& reader, const LoadOptions& options)
       : reader_(reader), options_(options) {}
 
-  // Compares `state` with a part of the checkpoint's content, and notes what to read.  Keys are
-  // those of the state, after `prefix` in messages.  Lists that hold tensors, dicts, or such lists
-  // are taken apart; tuples are single values.
+  // Compares `state` with a part of the checkpoint's content, and notes what to read.  Messages
+  // name the state's keys, after `prefix`.  Lists that hold tensors, dicts, or such lists are taken
+  // apart; tuples are single values.
   // Lifetime: `state` outlives finish().
   void match(StateDict& state, const formats::Value& content, const std::string& prefix = "");
-  // Loads a tensor of the checkpoint into a tensor here.
+  // Notes that tensor `number` of the checkpoint is read into `target`.
   void fill(const std::string& key, std::size_t number, const StateValue& target);
 
   void missing(const std::string& key) { report_.missing.push_back(key); }
@@ -36,7 +36,7 @@ class LoadPlan {
 
   // Throws: c10::Error naming every problem found.
   void check() const;
-  // Call after everything was read: puts plain values into the state.
+  // Puts plain values into the state; call after everything was read.
   LoadReport finish();
 
  private:

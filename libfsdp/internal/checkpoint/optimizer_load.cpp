@@ -45,7 +45,7 @@ Names names_of(const ShardedModule& model, const torch::optim::Optimizer& optimi
   return result;
 }
 
-// The module's parameters in its order, each under its first name.
+// Returns the module's parameters in its order, each under its first name.
 std::vector<std::pair<std::string, StateValue>> parameters_of(const ShardedModule& model) {
   std::unordered_set<std::string> further;
   for (const Unit* unit : model.units()) {
@@ -206,8 +206,8 @@ class OptimizerPlan {
     return result;
   }
 
-  // Returns memory for a slot of a parameter: this rank's rows if it has the parameter's shape, in
-  // the parameter's dtype, as PyTorch's optimizers load it.
+  // Returns memory to read a slot of a parameter into.  If the slot has the parameter's shape: this
+  // rank's rows in the parameter's dtype, as PyTorch's optimizers load it.
   static StateValue target_for(const StateValue& parameter, const std::string& slot,
                                const formats::TensorEntry& entry) {
     const ShardedTensor* const sharded = parameter.as_sharded();

@@ -20,12 +20,11 @@ class ShardedModule;
 
 namespace fsdp::internal {
 
-// Notes what this rank needs of `part`, an optimizer of the checkpoint (by id, by name,
-// or flattened).  `key` is the key of the part, for messages; options without a
-// counterpart are added to `left_out`.  No communication.  Ids come from "param_names";
-// else, if there are as many groups of the same sizes, from the places of the optimizer's
-// parameters; else from the order and shapes of the model's parameters
-// (parameter_order.h).
+// Notes what this rank needs of `part`, an optimizer of the checkpoint (by id, by name, or
+// flattened).  `key` is the key of the part, for messages; options without a counterpart are added
+// to `left_out`.  No communication.  The names of ids come from "param_names"; else, if there are
+// as many groups of the same sizes, from the places of the optimizer's parameters; else from the
+// order and shapes of the model's parameters (parameter_order.h).
 // Returns: the input of optim_state_dict_to_load, complete once the reader has read.
 // Throws: what read_optimizer and names_of_ids throw.
 StateDict plan_optimizer(LoadPlan& plan, CheckpointReader& reader, const ShardedModule& model,

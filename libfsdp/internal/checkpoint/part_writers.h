@@ -3,7 +3,8 @@
 //
 // A rank knows only its own part and copy of each tensor.  Tensors that are cut over the same
 // dimensions into equally many parts, and exist in equally many copies, are distributed alike, so
-// ranks exchange this once for each such grouping.  Parts are counted block by block.
+// ranks exchange their parts and copies once for each such grouping.  Parts are counted block by
+// block.
 #pragma once
 
 #include <cstdint>
@@ -27,12 +28,12 @@ class PartWriters {
 
   // Describes what this rank has, two numbers for each grouping.
   std::string text() const;
-  // Takes what every rank has, by rank.
+  // Takes the texts of all ranks, by rank.
   // Throws: c10::Error, the same on every rank, if no rank or several ranks have a part.
   void learn(const std::vector<std::string>& texts, const ProcessGroup& group);
 
-  // Returns the writers of each part of the `count`-th sharded tensor, as ranks of the group:
-  // copies take turns.
+  // Returns the writers of each part of the `count`-th sharded tensor, as ranks of the group.
+  // Copies take turns from tensor to tensor.
   std::shared_ptr<const std::vector<std::int64_t>> of(const ShardedTensor& tensor,
                                                       std::size_t count) const;
 

@@ -12,11 +12,11 @@
 namespace fsdp::internal {
 
 StateDict scaler_dict(const GradScalerState& state);
-// Returns nullopt if it is not one: Python's is empty where scaling is not enabled.
+// Returns nullopt if `dict` is not a scaler's state: Python's is empty if scaling is not enabled.
 std::optional<GradScalerState> scaler_state(const StateDict& dict);
 
-// Returns whether trainers name a scaler's state so: Lightning by the class of its plugin, others
-// by what it is.
+// Returns whether trainers use this key for a scaler's state: Lightning the class of its plugin,
+// others "scaler" and the like.
 bool is_name_of_scaler(std::string_view key);
 
 }  // namespace fsdp::internal

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The only place where LibTorch's tensors and state dicts become those of formats/, and back.
+// Converts LibTorch's tensors and state dicts to those of formats/, and back.  Nothing else does.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@
 
 namespace fsdp::internal {
 
-// Throws: c10::Error naming the dtype if the other side has none like it.
+// Throws: c10::Error naming the dtype if the other side does not have it.
 formats::DType dtype_of(c10::ScalarType type);
 c10::ScalarType scalar_type_of(formats::DType dtype);
 
@@ -49,7 +49,7 @@ struct StateTensor {
 };
 struct StateContent {
   formats::Value root;  // its tensors are references to `tensors` by number, see dcp/rank_writer.h
-  // Tensors with exactly the same bytes stand here once: tied weights stay tied.
+  // Whole tensors in the same memory are listed once: tied weights stay tied.
   std::vector<StateTensor> tensors;
 };
 // Lifetime: the state dict outlives the result.

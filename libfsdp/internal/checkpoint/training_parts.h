@@ -18,14 +18,13 @@ struct TrainingParts {
 };
 // Returns `extra` with the state of the scaler, if there is one, and what Lightning requires.
 StateDict meta_of(const TrainingState& state);
-// No communication.  Tensors that are on the CPU, or are to stay where they are, are the training's
-// own.
+// No communication.  Tensors stay on their devices, and share memory with the training's own: see
+// ShardedModule::state_dict.
 // Throws: c10::Error if there is no model, and as state_dict and optim_state_dict do.
 TrainingParts training_parts(const TrainingState& state);
 
-// Gives the order in which an optimizer's ids count the parameters of a group: as the optimizer
-// lists them.  Flat parameters stand for those of an unsharded module, whose optimizer has them in
-// the module's order.
+// Orders the parameters of a group as an optimizer's ids count them: as the optimizer lists them.
+// If it lists flat parameters: in the module's order, as for the unsharded module.
 class ParameterPlaces {
  public:
   // `state`: the model's state dict, in the module's order.
@@ -38,7 +37,7 @@ class ParameterPlaces {
 };
 
 // Returns the models: first that of TrainingState::model, without a name.
-// Throws: c10::Error if one is null, or a name cannot be one.
+// Throws: c10::Error if a model is null, or a name is empty, has dots, or is taken.
 std::vector<TrainedModel> models_of(const TrainingState& state);
 
 // Returns the ranks of all copies of the model.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The backends of c10d by name.  Gloo is always there; libraries that are linked add theirs.
+// The backends of c10d by name.  Gloo is always there; libraries that are linked add others.
 #pragma once
 
 #include <chrono>
@@ -52,13 +52,13 @@ struct BackendKind {
   bool for_one_rank = false;              // true: a group of one rank has a backend
   bool reduces_while_scattering = false;  // see collectives.h
   bool gathers_into_a_copy = false;       // broadcasts in place are the faster all-gather
-  // True if waiting holds up a stream of the device and not the thread.
+  // True if a wait blocks a stream of the device instead of the thread.
   bool waits_on_stream = false;
   // Returns whether the backend has sums, minima and maxima of this dtype itself; else they are
   // computed from gathered parts.
   std::function<bool(int scalar_type, bool is_sum)> reduces;
-  // Returns whether the work of the current stream is being captured in a graph, so that nobody may
-  // ask or wait for the device.  Null: there are no graphs.
+  // Returns whether the work of the current stream is being captured in a graph, so that the device
+  // must not be queried or waited for.  Null: there are no graphs.
   std::function<bool()> is_capturing;
   // Returns the last collectives of this process in a form for tools.  Null: none are kept.
   std::function<std::string()> flight_record;

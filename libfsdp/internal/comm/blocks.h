@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The blocks that a collective has brought from all ranks, on the CPU, wherever they lie.
+// The blocks of all ranks after a collective, on the CPU, in this process or in others.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +20,9 @@ class Blocks {
   virtual ~Blocks() = default;
 
   // Copies parts of a rank's block.
-  // Throws: LostOffer (offer_board.h) if they lie in another process, which has ended meanwhile.
+  // Throws: LostOffer (offer_board.h) if the block lies in another process that has ended.
   virtual void copy(int rank, const std::vector<Segment>& segments) const = 0;
-  // Returns `bytes` of a rank's block: where they lie, or copied to `scratch`.
+  // Returns `bytes` of a rank's block, in place or copied to `scratch`.
   // Throws: what copy() throws.
   virtual const char* view(int rank, std::int64_t from, std::int64_t bytes,
                            char* scratch) const = 0;

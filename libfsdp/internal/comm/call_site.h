@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The places that order the work of streams.  In builds with FSDP_LEAVE_OUT_CALLS one of them can
-// be left out at run time, so that it shows whether a test notices (tests/left_out/run.py); in
-// other builds nothing of it is compiled.
+// Marks the calls that order the work of streams.  Builds with FSDP_LEAVE_OUT_CALLS can leave one
+// of them out at run time, to show whether a test notices (tests/left_out/run.py).  Other builds
+// compile nothing of this.
 #pragma once
 
 #ifdef FSDP_LEAVE_OUT_CALLS
@@ -14,8 +14,8 @@ namespace fsdp::internal {
 
 using CallSite = std::source_location;
 
-// Returns whether the environment's FSDP_LEAVE_OUT names the place: "gather.cpp:118".  Adds it to
-// the file that FSDP_LIST_CALLS names, with `what` is called there.
+// Returns whether the environment's FSDP_LEAVE_OUT names the place: "gather.cpp:118".  Adds the
+// place and the name of the call, `what`, to the file that FSDP_LIST_CALLS names.
 bool is_left_out(const char* what, const CallSite& site);
 
 #else

@@ -12,7 +12,7 @@ void enter_collective(ProcessGroup& group, const std::string& what) {
 
 bool others_failed(ProcessGroup& group) noexcept {
   if (group.monitor().any_failed()) return true;
-  // Asked for every wait of an accelerator: the members are only looked at if it matters.
+  // Called for every wait of an accelerator, so the members are looked at last.
   if (!group.monitor().server_has_ended()) return false;
   bool serves = false;
   for (int rank = 0; rank < group.size(); ++rank) serves = serves || group.global_rank(rank) == 0;

@@ -18,7 +18,7 @@ namespace fsdp::internal {
 class OfferBoard;
 
 struct CallState {
-  // Held while a collective is issued: backends number collectives in the order that ranks share.
+  // Held while a collective is issued: backends number collectives, on all ranks in the same order.
   std::mutex mutex;
   std::uint64_t sequence = 0;
   std::uint64_t text_count = 0;
@@ -32,8 +32,8 @@ struct CallState {
 // Requires: group.calls().mutex is held.
 void enter_collective(ProcessGroup& group, const std::string& what);
 
-// Returns whether waiting in this group is in vain: another rank failed, or the one that serves the
-// store, and is in the group, has ended.
+// Returns whether waiting in this group is in vain: another rank failed, or the store's server, a
+// rank of this group, has ended.
 bool others_failed(ProcessGroup& group) noexcept;
 
 // Throws: PeerError "<what>: <why>; <the monitor's diagnosis>", after telling the monitor that this

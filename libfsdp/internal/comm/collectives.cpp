@@ -34,7 +34,7 @@ constexpr milliseconds kSlice(1000);
 constexpr milliseconds kBetweenQuestions(1);
 
 // Backends run their tensor operations in their own threads, with the thread-local state of the
-// thread that issued the collective.  No autograd, observers or InferenceMode tensors there.
+// thread that issued the collective: this one, without autograd, observers or inference mode.
 struct BelowAutograd {
   c10::InferenceMode no_inference{false};
   at::AutoDispatchBelowADInplaceOrView below_autograd;
@@ -201,7 +201,7 @@ void Pending::abandon() noexcept {
 void Pending::wait(CallSite site) {
   if (!work_) return;
   if (kind_of(*group_).waits_on_stream && is_left_out("wait", site)) return;
-  // Whatever happens, nothing is left to wait for afterwards.
+  // Leaves nothing to wait for, even if this throws.
   Pending ending = std::move(*this);
   if (OfferWork* const own = ending.offer()) own->leave();
   if (kind_of(*ending.group_).waits_on_stream) {
@@ -221,7 +221,7 @@ void Pending::read(const std::function<void(const Blocks&)>& take) {
   Pending ending = std::move(*this);
   ending.wait_in_slices();
   if (OfferWork* const own = ending.offer()) {
-    // Whatever `take` throws, its caller may write this rank's block next, which others still read.
+    // Even if `take` throws, the caller may next write this rank's block, which others still read.
     std::exception_ptr thrown;
     try {
       own->take(take);
@@ -247,7 +247,7 @@ OfferWork* Pending::offer() const noexcept {
 }
 
 void Pending::wait_on_stream() {
-  // A rank whose forward threw may go on: it gets the time that it gets where the thread waits.
+  // A rank whose forward threw may go on: it gets as much time as in waits of the thread.
   const auto began = Clock::now();
   while (others_failed(*group_) && !work_->isCompleted()) {
     if (Clock::now() - began >= kSlice) throw_lost(*group_, what_, "another rank failed");

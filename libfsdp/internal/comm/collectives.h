@@ -38,13 +38,13 @@ class Pending {
   explicit operator bool() const noexcept;
 
   // Returns when the tensors hold the result (on CUDA: when work queued on the current stream from
-  // now on will see it); then empty.  While it waits, it asks the monitor about once a second
-  // whether a rank failed.
+  // now on will see it); this object is then empty.  While it waits, it asks the monitor about once
+  // a second whether a rank failed.
   // Throws: PeerError "<what>: <why>; <the monitor's diagnosis>" if a peer is lost, hangs until the
   // timeout, or reported a failure.
   void wait(CallSite site = CallSite::current());
   // As wait(), for the results of gather_blocks() and exchange_blocks(): calls `take` with the
-  // blocks once they are all there, and returns when this rank's own may change.
+  // blocks once they are all there, and returns when this rank's own block may change.
   // Throws: what wait() and `take` throw.
   void read(const std::function<void(const Blocks&)>& take);
 
@@ -61,7 +61,7 @@ class Pending {
   std::shared_ptr<ProcessGroup> group_;
   c10::intrusive_ptr<c10d::Work> work_;
   std::string what_;
-  std::function<void()> finish_;  // computes the rest once the data is here
+  std::function<void()> finish_;  // computes the rest after the backend's work
   at::Tensor blocks_WN_;          // what read() reads, unless other ranks have it
 };
 
@@ -74,13 +74,13 @@ Pending all_gather(const std::shared_ptr<ProcessGroup>& group, at::Tensor output
 // Sends block r of the input to rank r; block r of the output came from rank r.
 Pending all_to_all(const std::shared_ptr<ProcessGroup>& group, at::Tensor output_WN,
                    at::Tensor input_WN, std::string what);
-// Sends rows of the input, `sent` to each rank in order; rows of the output came from each rank,
-// `received`.  Without rows it is a collective, too.
+// Sends sent[r] rows of the input to each rank r, in order; the output gets received[r] rows from
+// each rank r.  Collective even without rows.
 Pending all_to_all(const std::shared_ptr<ProcessGroup>& group, const at::Tensor& output,
                    const std::vector<std::int64_t>& received, const at::Tensor& input,
                    const std::vector<std::int64_t>& sent, std::string what);
-// As all_gather() and all_to_all() on the CPU, for Pending::read().  Ranks of one host read each
-// other's memory if they may (offer_board.h): then has_direct_copies(), nothing is copied before
+// As all_gather() and all_to_all() on the CPU, for Pending::read().  If ranks of one host may read
+// each other's memory (offer_board.h), has_direct_copies() is true, nothing is copied before
 // read(), and no buffer is needed.
 // Requires: more than one rank.
 Pending gather_blocks(const std::shared_ptr<ProcessGroup>& group, const at::Tensor& buffer_WN,
@@ -88,7 +88,7 @@ Pending gather_blocks(const std::shared_ptr<ProcessGroup>& group, const at::Tens
 Pending exchange_blocks(const std::shared_ptr<ProcessGroup>& group, const at::Tensor& buffer_WN,
                         const at::Tensor& input_WN, std::string what);
 bool has_direct_copies(ProcessGroup& group);
-// Returns the sum over all ranks of this rank's block.
+// Sums this rank's block over all ranks.
 Pending reduce_scatter(const std::shared_ptr<ProcessGroup>& group, at::Tensor output_N,
                        at::Tensor input_WN, std::string what);
 enum class ReduceOp { kSum, kMax, kMin };

@@ -12,7 +12,7 @@
 namespace fsdp::internal {
 namespace {
 
-// Short beside the computation of a unit, and long beside the question.
+// Short beside the computation of a unit, and long beside a query.
 constexpr std::chrono::microseconds kBetweenQueries(20);
 constexpr std::chrono::milliseconds kBetweenLooks(1000);
 

@@ -15,7 +15,7 @@ class ProcessGroup;
 
 namespace fsdp::internal {
 
-// Autocast has a state for each of them.
+// The types of devices that have an autocast state.
 inline constexpr std::array<c10::DeviceType, 3> kAutocastTypes{
     c10::DeviceType::CPU, c10::DeviceType::CUDA, c10::DeviceType::PrivateUse1};
 
@@ -40,8 +40,8 @@ inline bool is_host(const c10::Device& device) noexcept {
   return is_host(device.type());
 }
 
-// Returns whether copies between the device and the host can run beside the thread, for which the
-// memory of the host has to be pinned.
+// Returns whether copies between the device and the host can be asynchronous, for which the host's
+// memory must be pinned.
 bool copies_from_pinned_memory(const c10::Device& device) noexcept;
 
 struct DeviceChoice {

@@ -17,7 +17,7 @@ void throw_peer_error(const std::string& message) {
 
 namespace {
 
-// Says which option of the library helps; other remedies are the tool's.
+// Returns the library's option that helps; other remedies are options of the tool.
 std::string remedy_text(const Hint& hint) {
   switch (hint.remedy) {
     case Remedy::kReplace:

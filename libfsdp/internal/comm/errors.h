@@ -23,7 +23,7 @@ std::string message_of(const std::exception& error);
 
 }  // namespace fsdp::internal
 
-// Throws c10::Error with what follows the condition, as one text, if it is not true.
+// Throws c10::Error if the condition is false; the other arguments, as one text, are the message.
 #define FSDP_CHECK(condition, ...)                                                          \
   do {                                                                                      \
     if (C10_UNLIKELY(!(condition))) ::fsdp::internal::throw_error(::c10::str(__VA_ARGS__)); \

@@ -15,8 +15,8 @@ class FlightRecord {
   // `content` returns the bytes of the file.
   FlightRecord(std::filesystem::path file, std::function<std::string()> content);
 
-  // Writes the file, at most once, and warns where it is.  Never throws: a failed group has a
-  // reason of its own to report, and what prevents the file is a warning.
+  // Writes the file, at most once, and prints its path as a warning.  Never throws, because a
+  // failed group has its own error to report: a failure to write is a warning.
   void write() noexcept;
   // As write(), with these bytes.
   void write(const std::string& content) noexcept;

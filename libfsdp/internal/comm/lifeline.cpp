@@ -38,8 +38,8 @@ constexpr int kRetryMs = 1000;
 constexpr std::size_t kMostListening = 64;
 std::array<std::atomic<int>, kMostListening> listening_fds;
 
-// Runs in the child, where only calls that are safe in signal handlers may be made.  The number
-// stays taken, because the child's copy of the object may close it.
+// Runs in the child, where only calls that are safe in signal handlers may be made.  The
+// descriptor's number stays taken, because the child's copy of the object may close it.
 void leave_ports() {
   const int nothing = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
   for (auto& entry : listening_fds) {

@@ -3,8 +3,8 @@
 //
 // The connections of a process break when it ends, but not when it is stopped, slow or cut off.  So
 // each rank keeps a connection to the next rank, over which nothing is ever sent: every rank is
-// watched by one other, whatever the world size.  If the next one has ended, the one after it is
-// watched.
+// watched by one other, whatever the world size.  If the next rank has ended, the rank after that
+// one is watched.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,8 @@ struct LifelineAddress {
 
 class Lifeline {
  public:
-  // Listens at a port that the system chooses.  The kernel takes the connections; data sent to it
-  // is not read.  Throws: c10::Error if no port is available.
+  // Listens at a port that the system chooses.  The kernel accepts the connections; data sent to
+  // the port is not read.  Throws: c10::Error if no port is available.
   Lifeline();
   ~Lifeline();
   Lifeline(const Lifeline&) = delete;
@@ -37,9 +37,9 @@ class Lifeline {
   // Takes up to a second.
   static bool has_ended(const LifelineAddress& address);
 
-  // Starts a thread that watches the ranks after `rank`.  `addresses` has every rank's address.
-  // `on_end` is called once for each rank whose process has ended, as soon as it did, and must not
-  // throw.  Called once.
+  // Starts a thread that watches the ranks after `rank`; call once.  `addresses` has every rank's
+  // address.  `on_end` is called once for each rank whose process has ended, as soon as it has, and
+  // must not throw.
   void watch(int rank, std::vector<LifelineAddress> addresses, std::function<void(int)> on_end);
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Warns of long waits before they end in an error, and names the ranks that all wait for.
+// Warns of long waits before they end in an error, and names the ranks that the others wait for.
 #pragma once
 
 #include <chrono>
@@ -11,7 +11,7 @@ namespace fsdp::internal {
 
 class LongWait {
  public:
-  // A wait for the collective `what` begins.  Lifetime: the arguments outlive it.
+  // Begins a wait for the collective `what`.  Lifetime: the arguments outlive this object.
   LongWait(ProcessGroup& group, const std::string& what);
 
   // Call about once a second while waiting.  Warns once the wait takes ProcessGroup::warn_after(),

@@ -17,12 +17,12 @@ constexpr const char* kLoopback = "127.0.0.1";
 std::string address_towards(const std::string& host);
 
 struct Connection {
-  formats::FileDescriptor fd;  // none if the connection failed:
-  int error = 0;               // an errno
-  std::string unknown;         // why the host has no address, if it has none
+  formats::FileDescriptor fd;  // empty if the connection failed
+  int error = 0;               // the errno of the failure
+  std::string unknown;         // why the host has no address; empty if it has one
 };
 
-// Connects to a port, and waits for each address of the host for up to `time`.
+// Connects to a port, trying each address of the host for up to `time`.
 Connection connect_to(const std::string& host, std::uint16_t port, std::chrono::milliseconds time);
 
 }  // namespace fsdp::internal

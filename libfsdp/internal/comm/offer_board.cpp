@@ -30,7 +30,7 @@ namespace {
 constexpr std::uint64_t kPlaces = 512;
 // A rank that trains beside this one answers within some microseconds; sleeping takes longer.
 constexpr int kGlances = 2000;
-// Of one call of the kernel.
+// The limits of one call of process_vm_readv.
 constexpr std::size_t kMostSegments = 512;
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 30;
 
@@ -47,7 +47,7 @@ void pause() noexcept {
 #endif
 }
 
-// Both are of memory that processes share.
+// Both use words in memory that processes share.
 void sleep_on(const std::atomic<std::uint32_t>& word, std::uint32_t seen,
               OfferBoard::Clock::duration time) noexcept {
   const auto whole = std::chrono::duration_cast<std::chrono::seconds>(time);
@@ -75,7 +75,7 @@ struct alignas(64) OfferBoard::Slot {
   alignas(64) std::atomic<std::uint32_t> bell = 0;
   std::atomic<std::uint32_t> sleepers = 0;
   alignas(64) std::array<Offer, kPlaces> offers;
-  // The numbers that the rank needs no more, each in the place of its offer.
+  // The numbers of offers that the rank no longer needs, each in the place of its offer.
   alignas(64) std::array<std::atomic<std::uint64_t>, kPlaces> taken{};
 };
 
@@ -100,7 +100,7 @@ OfferBoard::OfferBoard(const Address& address, int rank, int size)
       "/proc/" + std::to_string(address.process) + "/fd/" + std::to_string(address.descriptor);
   const formats::FileDescriptor there(::open(path.c_str(), O_RDWR | O_CLOEXEC));
   FSDP_CHECK(there.get() >= 0, "cannot open ", path, ": ", std::strerror(errno));
-  // Whatever has this name here may be something else.
+  // The path may name something else here.
   FSDP_CHECK(::lseek(there.get(), 0, SEEK_END) == static_cast<off_t>(sizeof(Slot)) * size, path,
              " is not what rank 0 shares");
   map(there.get());
@@ -109,7 +109,7 @@ OfferBoard::OfferBoard(const Address& address, int rank, int size)
 }
 
 OfferBoard::~OfferBoard() {
-  // Who reads it yet must not take what comes there next for memory of this board.
+  // A rank that still reads must not take what later lies at these addresses for this board's.
   std::atomic_ref(secret_).store(0);
   if (memory_ != nullptr) ::munmap(memory_, sizeof(Slot) * static_cast<std::size_t>(size_));
 }
@@ -125,7 +125,7 @@ void OfferBoard::sit_down() {
   secret_ = rank_ == 0 ? address_.secret : new_secret();
   Slot& own = slot(rank_);
   own.process = ::getpid();
-  // Where only ancestors may read a process (Yama), others that the same launcher started may, too.
+  // Under Yama only ancestors may read a process: this also allows the launcher's other children.
   ::prctl(PR_SET_PTRACER, ::getppid());
   own.secret_at = reinterpret_cast<std::uint64_t>(&secret_);
   own.secret = secret_;
@@ -180,7 +180,7 @@ void OfferBoard::read(int rank, std::uint64_t number,
   copy_from(rank, segments, place(rank, number).address);
 }
 
-// Every call reads the secret, too: the number of a process that has ended may be another's now.
+// Every call reads the secret, too: the PID of a process that has ended may be used again.
 void OfferBoard::copy_from(int rank, const std::vector<Blocks::Segment>& segments,
                            std::uint64_t from) const {
   const Slot& of = slot(rank);
@@ -256,7 +256,7 @@ bool OfferBoard::wait(const std::function<bool()>& done, Clock::time_point deadl
   }
   Slot& own = slot(rank_);
   while (true) {
-    // Who rings after this sees that somebody sleeps, or is seen by the question below.
+    // A rank that rings after this sees a sleeper; an earlier change is seen by done() below.
     own.sleepers.fetch_add(1);
     const std::uint32_t bell = own.bell.load();
     const bool is_done = done();

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that processes of one host share, where each offers the others to read its own.
+// Shared memory by which processes of one host let each other read their own memory.
 //
 // A rank reads another's memory by process_vm_readv: one copy, no socket, no thread.  Over loopback
 // the kernel copies twice and handles packets; see docs/performance.md.  The board itself holds
 // only where the offered memory lies, who has read it, and the bells by which ranks wake each
 // other.
 //
-// What a rank offers has a number, counted by the rank itself: number n of every rank belongs to
-// one collective.
+// Each rank numbers its offers: offers of number n of all ranks belong to one collective.
 #pragma once
 
 #include <chrono>
@@ -41,25 +40,25 @@ class OfferBoard {
 
   // Makes a board, as its rank 0.  Throws: c10::Error if the system gives no memory.
   explicit OfferBoard(int size);
-  // Joins a board, which its rank 0 has not left.  Throws: c10::Error if it is not there: on
-  // another host, or behind another namespace of process numbers.
+  // Joins a board that its rank 0 has not left.  Throws: c10::Error if the board cannot be reached:
+  // it is on another host, or in another PID namespace.
   OfferBoard(const Address& address, int rank, int size);
   ~OfferBoard();
   OfferBoard(const OfferBoard&) = delete;
   OfferBoard& operator=(const OfferBoard&) = delete;
 
   const Address& address() const noexcept { return address_; }
-  // Closes the door: nobody else can join.
+  // Lets no other process join.
   void close() noexcept { descriptor_.reset(); }
-  // Returns whether this rank may read the memory of all others, which have joined: kernels forbid
-  // it by Yama, or in a container by seccomp.
+  // Returns whether this rank may read the memory of all others; the kernel may forbid it by Yama,
+  // or in a container by seccomp.  Requires: all ranks have joined.
   bool can_read_all() const noexcept;
 
   int rank() const noexcept { return rank_; }
   int size() const noexcept { return size_; }
 
-  // Offers memory, which must stay as it is until all_took() its number.  Returns the number.
-  // Throws: c10::Error if another rank has not taken an offer that was hundreds of offers ago.
+  // Offers memory, which must not change until all_took() its number.  Returns the number.
+  // Throws: c10::Error if another rank has not taken an offer that is hundreds of offers old.
   std::uint64_t offer(const void* data, std::int64_t bytes);
   // Returns whether every rank has offered its memory of that number.
   bool all_offered(std::uint64_t number) const noexcept;
@@ -69,7 +68,7 @@ class OfferBoard {
   // Copies parts of what a rank has offered.  Requires: all_offered(number), not yet took(number).
   // Throws: LostOffer.
   void read(int rank, std::uint64_t number, const std::vector<Blocks::Segment>& segments) const;
-  // This rank does not read, or read any more, what others offer by that number.
+  // Tells that this rank does not read, or no longer reads, the others' offers of that number.
   void took(std::uint64_t number) noexcept;
   // Returns whether all others took this rank's offer.
   bool all_took(std::uint64_t number) const noexcept;
@@ -93,7 +92,7 @@ class OfferBoard {
   formats::FileDescriptor descriptor_;
   Address address_;
   void* memory_ = nullptr;
-  std::int64_t secret_ = 0;  // read with all memory of this process, to know that it is the one
+  std::int64_t secret_ = 0;  // other ranks read it with every copy, to verify the process
 };
 
 }  // namespace fsdp::internal

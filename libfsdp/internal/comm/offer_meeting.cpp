@@ -22,7 +22,7 @@ bool for_all(const std::shared_ptr<ProcessGroup>& group, bool here) {
                      [](const std::string& answer) { return answer == kYes; });
 }
 
-// Returns null if there is none.
+// Returns null if the board cannot be made or joined.
 template <typename... A>
 std::shared_ptr<OfferBoard> board_of(const A&... arguments) {
   try {

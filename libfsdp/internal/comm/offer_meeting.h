@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the ranks of a group come to read each other's memory.
+// Lets the ranks of a group read each other's memory.
 #pragma once
 
 #include <memory>
@@ -9,9 +9,9 @@
 
 namespace fsdp::internal {
 
-// Collective over the group, whose backend works.  Returns null on every rank if one of them cannot
-// read the memory of another: on another host, behind another namespace of process numbers, or
-// where the kernel forbids it; or if one of them does not want it.
+// Collective over the group, whose backend must work.  Returns null on every rank if a rank cannot
+// read the memory of another (on another host, in another PID namespace, or where the kernel
+// forbids it), or does not want to.
 std::shared_ptr<OfferBoard> meet_at_board(const std::shared_ptr<ProcessGroup>& group, bool wanted);
 
 }  // namespace fsdp::internal

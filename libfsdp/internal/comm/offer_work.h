@@ -24,14 +24,14 @@ class OfferWork final : public c10d::Work, private Blocks {
   // Calls `take` with the blocks of all ranks.  Requires: wait() has returned true, take() or
   // leave() was not called.
   void take(const std::function<void(const Blocks&)>& take);
-  // This rank needs no blocks, or no more of them.
+  // Tells that this rank needs no blocks, or no more of them.
   void leave() noexcept;
 
-  // Before take() and leave(): returns true once there are blocks of all ranks.  After it: once
-  // the others have taken this rank's.
+  // Before take() or leave(): returns true once all ranks have offered their blocks.  Afterwards:
+  // once the others have taken this rank's blocks.
   // Throws: c10::Error at the timeout, and if a rank offers another number of bytes.
   bool wait(std::chrono::milliseconds timeout) override;
-  // The others have taken this rank's blocks, and it needs none.
+  // Returns whether the others have taken this rank's blocks, and this rank needs none.
   bool isCompleted() override;
   bool isSuccess() const override;
 

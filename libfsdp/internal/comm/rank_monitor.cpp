@@ -188,14 +188,14 @@ class StoreMonitor final : public RankMonitor {
         const auto text = store.get(key);
         auto note = decode_rank_note({reinterpret_cast<const char*>(text.data()), text.size()});
         if (note.left || note.failed) return;
-        // Writes it on that rank's behalf, because it will not write again.
+        // Writes the note on that rank's behalf, because the rank will not write again.
         note.failed = note.left = true;
         note.message = "its process has ended: it was killed, crashed, or left without a word";
         store.set(key, encode(note));
         board->tell(store, 1);
       });
     } catch (const std::exception&) {
-      // Out of memory: its silence will tell.
+      // Out of memory: the rank's silence will tell.
     }
   }
 
@@ -257,7 +257,7 @@ class StoreMonitor final : public RankMonitor {
         if (!failed) board_->own.lost = false;
       }
       client_->post([board = board_, more](c10d::Store& store) { board->tell(store, more); });
-      // Comes after that request, so that its answer means that the others can know.
+      // Queued after that request: an answer means that the others can know.
       client_->has(board_->prefix + "failures", Clock::now() + kTell);
     } catch (const std::exception&) {
       // A rank that asks for this rank's note learns that the store is gone.
@@ -304,7 +304,8 @@ class StoreMonitor final : public RankMonitor {
     lines += line;
   }
 
-  // True if each other rank has shown a heartbeat since the look began, or none for too long.
+  // Returns whether each other rank has shown a heartbeat since the look began, or none for too
+  // long.
   bool all_are_known() const {
     bool result = board_->look_began.has_value();
     each_other([&](int, const Board::Other& other) {
@@ -366,7 +367,8 @@ class StoreMonitor final : public RankMonitor {
       for (const auto& [group, mine] : board_->own.places) {
         const auto found = other.note.places.find(group);
         const bool entered = found != other.note.places.end();
-        // A rank without a note of a group may not be in the group, except for the group of all.
+        // A rank without a note of a group may not belong to the group, unless it is the group of
+        // all ranks.
         if (!entered && group + "/" != board_->prefix) continue;
         const auto sequence = entered ? found->second.sequence : 0;
         if (mine.sequence <= sequence) continue;

@@ -19,22 +19,22 @@ class RankMonitor {
  public:
   virtual ~RankMonitor() = default;
 
-  // This rank enters a collective, number `sequence` of the group of that name, and calls it `what`
+  // Records that this rank enters a collective, number `sequence` of this group, called `what`
   // ("all-gather of blocks.1").  Cheap: the note reaches the store about once a second, from a
   // thread of the monitor.
   virtual void entered(const std::string& group, std::uint64_t sequence,
                        const std::string& what) = 0;
 
-  // This rank will not enter the collectives that others may wait in: its forward or backward
-  // threw.  The others know it at once.  Never throws (the store may be gone).
+  // Reports at once that this rank will not enter the collectives that others may wait in, because
+  // its forward or backward threw.  Never throws (the store may be gone).
   virtual void failed(const std::string& message) noexcept = 0;
-  // This rank goes on after all.
+  // Withdraws failed(): this rank goes on after all.
   virtual void recovered() noexcept = 0;
-  // A collective of this rank broke: if this rank fails or ends now, others did so before.
+  // Reports a broken collective: if this rank fails or ends later, another rank did so first.
   virtual void lost() noexcept = 0;
 
-  // `call` runs when this rank first loses others or fails, in the thread that reports it.  It must
-  // not throw.  Before the ranks communicate.
+  // Sets `call`, which runs when this rank first loses others or fails, in the reporting thread.
+  // It must not throw.  Call before the ranks communicate.
   virtual void call_on_trouble(std::function<void()> call) = 0;
 
   // Describes the other ranks that failed, were killed, are stopped or behind, most telling
@@ -48,22 +48,22 @@ class RankMonitor {
   // Names a rank at the same position of its group's order as this one, but in another collective:
   // "rank 1 is at all-gather of emb".  Empty if none is known.
   virtual std::string elsewhere(const std::string& group) noexcept = 0;
-  // For threads that wait, repeatedly: makes the monitor read the others for the next seconds, so
-  // that diagnosis() is quicker.
+  // For threads that wait: call repeatedly.  Makes the monitor read the others' notes for the next
+  // seconds, so that diagnosis() is quicker.
   virtual void watch() noexcept = 0;
-  // The process of another rank was found to have ended (see lifeline.h).  The others know it at
-  // once, unless that rank itself reported that it leaves or failed.  Never throws.
+  // Reports at once that the process of another rank has ended (see lifeline.h), unless that rank
+  // itself reported that it leaves or failed.  Never throws.
   virtual void ended(int global_rank) noexcept = 0;
   // For threads that wait for long: as diagnosis(), but only from what is known already, so it
   // takes no time. nullopt until watch() has made the monitor read the others for some seconds.
   virtual std::optional<std::string> suspects() noexcept = 0;
   // Returns whether the process that serves the store has ended, see StoreClient::gone().
   virtual bool server_has_ended() noexcept = 0;
-  // Returns whether a rank left its group, as far as a watching rank knows.
+  // Returns whether a rank has left its group; false until watch() made the monitor read notes.
   virtual bool has_ended(int global_rank) noexcept = 0;
-  // For the rank that serves the store, when it ends.  If it failed or lost others, returns once
-  // these have ended or show no sign of life, after some seconds at most, because its store tells
-  // them what became of it.
+  // For the rank that serves the store, when it ends.  If it failed or lost others, waits, for some
+  // seconds at most, until the other ranks have ended or show no sign of life: they read at its
+  // store why it ended.
   virtual void linger() noexcept = 0;
 };
 

@@ -16,7 +16,7 @@ constexpr std::chrono::milliseconds kPeriod(1000);
 constexpr std::chrono::milliseconds kServerFarewell(1000);
 // No answer is expected sooner than this, even if the deadline is near.
 constexpr std::chrono::milliseconds kShortestWait(2000);
-// An answer that takes this long makes one find out whether the server is there.
+// After this time without an answer, a caller finds out whether the server has ended.
 constexpr std::chrono::milliseconds kSlowAnswer(500);
 
 }  // namespace
@@ -38,7 +38,7 @@ struct StoreClient::Shared {
   Clock::time_point next_repeat;
   std::optional<Clock::time_point> busy_since;
   std::function<bool()> server_has_ended;  // may be null
-  Clock::time_point next_question;         // when it may be asked again
+  Clock::time_point next_question;         // when server_has_ended may be called again
   bool gone = false;
   bool stop = false;
   bool ended = false;

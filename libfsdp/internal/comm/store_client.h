@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Makes requests to a c10d::Store that cannot hang.
 //
-// A request to a TCPStore blocks for as long as its server does not answer, which is for ever if
-// the process that serves it is stopped.  So a thread makes the requests, on its own connection,
-// and callers wait for the answer until a deadline.  No request waits for a key: callers that need
-// one ask again, and no request delays the others.
+// A request to a TCPStore blocks for as long as its server does not answer: for ever if the process
+// that serves it is stopped.  So a thread makes the requests, on its own connection, and callers
+// wait for the answer until a deadline.  No request waits for a key, so none delays the others:
+// callers that need a key ask again.
 #pragma once
 
 #include <chrono>
@@ -52,17 +52,17 @@ class StoreClient {
   std::optional<std::vector<std::string>> get_all(const std::vector<std::string>& keys,
                                                   Clock::time_point deadline);
 
-  // Makes the thread make a request that may throw, and does not wait for it.
+  // Has the thread make a request that may throw, and does not wait for it.
   void post(Request request);
-  // Makes the thread make a request about every second.
+  // Has the thread make a request about every second.
   void repeat(Request request);
 
   const std::string& served_by() const noexcept;
-  // Tells how to find out, where the store does not answer, whether the process that serves it has
-  // ended: a child of that process may keep the connection.  It may take a second.
+  // Sets a check of whether the server's process has ended, used while the store does not answer: a
+  // child of that process may keep the connection.  The check may take a second.
   void find_out_by(std::function<bool()> server_has_ended);
   // Returns whether the process that served the store has ended: the connection broke, or the store
-  // does not answer and that was found out.
+  // does not answer and the check of find_out_by() says so.
   bool gone() const;
   // Returns for how long the current request has had no answer.
   std::chrono::milliseconds silence() const;

@@ -29,7 +29,7 @@ using TorchStore = c10::intrusive_ptr<c10d::Store>;
 
 constexpr milliseconds kStoreConnect(1000);
 constexpr milliseconds kBetweenTries(50);
-// Names of hosts that start together may come some seconds late.
+// Host names may resolve some seconds late when hosts start together.
 constexpr milliseconds kUnknown(4000);
 // A store that listens answers from a thread of its own, unless its machine is very busy.
 constexpr milliseconds kGreeting(5000);
@@ -51,8 +51,8 @@ TorchStore served_store(const std::string& addr, std::uint16_t port,
   return store;
 }
 
-// Returns what `make` makes in a thread of its own, because it may never return; null if it has not
-// within the timeout.  Calls `late` once if it takes long.
+// Runs `make`, which may never return, in a separate thread and returns its result; null if there
+// is none within the timeout.  Calls `late` once if `make` takes long.
 TorchStore made_within(milliseconds timeout, std::function<TorchStore()> make,
                        const std::function<void()>& late) {
   const auto task = std::make_shared<std::packaged_task<TorchStore()>>(std::move(make));
@@ -65,8 +65,8 @@ TorchStore made_within(milliseconds timeout, std::function<TorchStore()> make,
   return ready(timeout > kGreeting ? timeout - kGreeting : timeout) ? made.get() : TorchStore();
 }
 
-// Waits until something takes connections there.
-// Throws: c10::Error if the host stays unknown; PeerError if nothing does within the timeout.
+// Waits until something accepts connections at the address.
+// Throws: c10::Error if the host stays unknown; PeerError if nothing accepts within the timeout.
 void await_listener(const std::string& addr, std::uint16_t port, const std::string& served_by,
                     milliseconds timeout) {
   const auto began = StoreClient::Clock::now();

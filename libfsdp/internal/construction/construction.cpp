@@ -66,7 +66,7 @@ class Construction {
     for (const Parameter* const parameter : waiting_in_order()) {
       const auto owners =
           static_cast<std::size_t>(waiting_.at(parameter->full.unsafeGetTensorImpl()).owners);
-      // An owner has it in its registry and in a member; then there is the unit's.
+      // Each owner has two references, in its registry and in a member; the unit has one.
       if (parameter->full.use_count() > 2 * owners + 1) result += parameter->name() + '\n';
     }
     return result;
@@ -98,7 +98,7 @@ class Construction {
   struct Waiting {
     Parameter* parameter = nullptr;
     int owners = 0;  // modules that have it in their registries
-    int done = 0;    // of them
+    int done = 0;    // owners that are done
   };
 
   // Returns the bytes of its parameters.
@@ -136,7 +136,7 @@ class Construction {
     for (Parameter* const parameter : now) ready(*parameter);
   }
 
-  // Other ranks wait for this one in broadcasts, until all can tell each other what happened.
+  // Other ranks wait for this one in broadcasts: goes through these until all can exchange errors.
   void go_on_without_values() {
     has_failed_ = true;
     for (auto& [tensor, waiting] : waiting_) waiting.done = 0;
@@ -145,7 +145,7 @@ class Construction {
     all_ready();
   }
 
-  // In the order of units, which is the same on every rank.
+  // Returns the parameters in the order of units, which is the same on every rank.
   std::vector<Parameter*> waiting_in_order() const {
     std::vector<Parameter*> result;
     for (const auto& [tensor, waiting] : waiting_) result.push_back(waiting.parameter);
@@ -159,7 +159,8 @@ class Construction {
     for (Parameter* const parameter : waiting_in_order()) ready(*parameter);
   }
 
-  // An operator that writes what was cut throws; set_data() and registration do not.
+  // Finds parameters that set_data() or a registration changed after they were cut.  An operator
+  // that writes such a parameter throws by itself.
   void require_what_was_cut() const {
     for (const auto& item : root_.named_parameters()) {
       const auto* const tensor = item.value().unsafeGetTensorImpl();
@@ -175,7 +176,7 @@ class Construction {
     }
   }
 
-  // The parameter has its values, as far as this rank can tell.
+  // Call when the parameter has its values, as far as this rank can tell.
   void ready(Parameter& parameter) {
     at::Tensor& full = parameter.full;
     const c10::IntArrayRef shape = parameter.layout.shape;
@@ -242,8 +243,8 @@ void construct(Module& module, const std::vector<Unit*>& units, const FsdpOption
   };
   add(construction.held());
   if (options.sync_module_states) {
-    // Ranks broadcast in one order, whatever each of them refers to; replicas, too, which may be in
-    // a group of their own.
+    // Ranks must broadcast in one order, whatever each of them refers to; also replicas, which may
+    // be in a group of their own.
     for (const auto& group : {options.process_group, mesh.replicate}) {
       if (!group) continue;
       std::string mine;
@@ -253,7 +254,7 @@ void construct(Module& module, const std::vector<Unit*>& units, const FsdpOption
         add(names);
     }
   }
-  // A rank that fails goes through the others' broadcasts before it tells.
+  // A rank that fails goes through the others' broadcasts before it reports.
   agree(options.process_group, "wrapping the module", [&] {
     for (const auto& unit : units) lay_out(*unit, device);
     construction.run(std::move(held));

@@ -19,11 +19,11 @@ namespace fsdp::internal {
 // Collective.  Leaves the tensors of `units` in the module without memory, and its buffers on the
 // device.  `units`: new ones from units_of(), the same on every rank.
 //
-// A parameter is cut when all modules that it is registered in are done; one that anything else
-// refers to (`head->weight = embedding->weight` leaves it in head, but not in its registry), when
-// all modules are, because head may initialize it.
-// Ranks that take the values of rank 0 give their modules memory alone, unless there is a
-// param_init_fn, and draw no random numbers.
+// A parameter is cut when all modules that register it are done.  If anything else refers to it
+// (`head->weight = embedding->weight` leaves it in head, but not in head's registry), it is cut
+// when all modules are done, because head may initialize it.
+// Ranks that take the values of rank 0 only allocate memory for their modules, and draw no random
+// numbers, unless there is a param_init_fn.
 // Throws: c10::Error on every rank, naming the ranks that failed: what materialize() throws; for an
 // initialization that writes a parameter of a module that was cut before, changes the shape, dtype
 // or requires_grad of a parameter, or registers one.

@@ -22,18 +22,19 @@ struct Sharding;
 class InnerEngines {
  public:
   InnerEngines() = default;
-  // Throws: c10::Error for one whose forward has run, because graphs may refer to it.
+  // Throws: c10::Error if an inner module has run a forward, because graphs may refer to its
+  // engine.
   explicit InnerEngines(const torch::nn::Module& root);
 
-  // Returns what is ignored, and what inner modules ignore.
+  // Returns `ignored` and what inner modules ignore.
   Ignored with_ignored(const Ignored& ignored) const;
-  // Returns what is ignored, and everything in inner modules.
+  // Returns `ignored` and everything in inner modules.
   Ignored apart(const Ignored& ignored) const;
   // Takes the units out of their engines.
   std::vector<InnerUnits> release();
   // Sets the dtypes that buffers of inner modules had before they were cast.
   void restore_buffer_dtypes(std::unordered_map<std::string, c10::ScalarType>& dtypes) const;
-  // Tells everybody who knows an inner engine that its units are in this one's now.
+  // Makes all users of an inner engine find its units in the engine of `outer`.
   void belong_to(const std::shared_ptr<EngineLife>& outer) const;
 
  private:

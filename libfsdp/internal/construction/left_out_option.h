@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// In builds with FSDP_LEAVE_OUT_CALLS the environment's FSDP_IGNORE_OPTION names an option that the
-// library ignores ("SummonOptions::recurse"), so that it shows whether a test notices
-// (tests/left_out/options.py); in other builds nothing of it is compiled.
+// In builds with FSDP_LEAVE_OUT_CALLS the library ignores the option that the environment's
+// FSDP_IGNORE_OPTION names ("SummonOptions::recurse"), to show whether a test notices
+// (tests/left_out/options.py).  Other builds compile nothing of this.
 #pragma once
 
 namespace fsdp {
@@ -19,7 +19,7 @@ struct TrainingLoadOptions;
 
 namespace fsdp::internal {
 
-// Each gives the named option its default, if it has it.
+// Each resets the named option to its default, if it is one of these options.
 #ifdef FSDP_LEAVE_OUT_CALLS
 
 void leave_out_option(FsdpOptions& options);

@@ -75,7 +75,7 @@ std::string described(const nn::Module& module, const std::string& path) {
                       : "module '" + path + "' (" + module.name() + ")";
 }
 
-// These write parameters of the modules below them when they initialize themselves.
+// Returns whether the module, when it initializes itself, writes parameters of modules below it.
 bool initializes_others(nn::Module& module) {
   return dynamic_cast<nn::TransformerImpl*>(&module) != nullptr ||
          dynamic_cast<nn::MultiheadAttentionImpl*>(&module) != nullptr ||
@@ -108,7 +108,8 @@ class Materializer {
         initialize_by_reset(module, path, std::move(tensors));
       }
     }
-    // It has no parameters of its own, but initializes those below it in its own way.
+    // A TransformerImpl has no parameters of its own, but initializes those below it in its own
+    // way.
     if (initialized && how_.with_values && !how_.param_init_fn)
       reset_as<nn::TransformerImpl>(module);
     if (holds) --holders_;
@@ -141,8 +142,8 @@ class Materializer {
     for (std::size_t i = 0; i < tensors.size(); ++i) {
       auto& tensor = tensors[i].tensor;
       if (tensor._version() != versions[i]) continue;
-      // After `head->weight = embedding->weight` only the registry still has head's first weight.
-      // Only state dicts read it.
+      // After `head->weight = embedding->weight` only the registry still has head's first weight,
+      // which only state dicts read.
       const bool is_only_registered =
           tensor.use_count() == 2 + static_cast<std::size_t>(how_.kept(tensor));
       FSDP_CHECK(is_only_registered, "meta device: expected reset_parameters() of ",
@@ -156,7 +157,7 @@ class Materializer {
   const Materialization& how_;
   std::unordered_set<const nn::Module*> done_;
   int holders_ = 0;                // modules around this one that initialize what is below them
-  std::vector<nn::Module*> held_;  // until those have
+  std::vector<nn::Module*> held_;  // done as soon as `holders_` is 0
 };
 
 }  // namespace

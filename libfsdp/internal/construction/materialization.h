@@ -15,11 +15,11 @@ struct Materialization {
   // See fsdp::materialize().
   std::function<void(torch::nn::Module&)> param_init_fn;
   std::vector<const torch::nn::Module*> ignored;
-  // false: memory is enough, as values come from elsewhere.  Only param_init_fn is called then,
-  // because it may do more.
+  // false: only allocates memory, because values come from elsewhere.  param_init_fn is called all
+  // the same, because it may do more.
   bool with_values = true;
-  // Called once for each module that is not ignored when nothing initializes it any more: after the
-  // modules below it, and after those above it that initialize what is below them.
+  // Called once for each module that is not ignored, when nothing initializes it any more: after
+  // the modules below it, and after modules above it that initialize modules below them.
   std::function<void(torch::nn::Module&)> done = [](torch::nn::Module&) {};
   // Returns how many references to a tensor the caller keeps.
   std::function<int(const at::Tensor&)> kept = [](const at::Tensor&) { return 0; };

@@ -16,8 +16,8 @@ namespace fsdp::internal {
 // All functions are collective.
 class Rank0Values {
  public:
-  // Among replicas first, then inside each sharding group.  `most_bytes`: that may be whole for a
-  // bunch, and packed beside it.
+  // Broadcasts among replicas first, then inside each sharding group.  `most_bytes`: the limit for
+  // the whole tensors of a bunch and their packed copy.
   Rank0Values(const Mesh& mesh, std::int64_t most_bytes);
 
   // The tensor, on the device of the collectives, has its values when send() returns true, or

@@ -57,9 +57,9 @@ Buffers::Place Buffers::smallest(Pool& pool, std::int64_t bytes, std::int64_t mo
   return best;
 }
 
-// Returns a free buffer for `size` bytes; the end if there has to be a new one.  A slightly larger
-// buffer is better than a new one.  Units of many sizes would leave as many buffers, so all
-// together take at most twice what was ever lent at once.
+// Returns a free buffer for `size` bytes; the end if a new one is needed.  A slightly larger buffer
+// is better than a new one.  Units of many sizes would leave as many buffers, so all buffers
+// together take at most twice the most that was ever lent at once.
 Buffers::Place Buffers::fitting(Pool& pool, std::int64_t size) {
   const Place close = smallest(pool, size, size + size / 4);
   if (close != pool.free.end()) return close;
@@ -140,7 +140,7 @@ void Buffers::abandon(at::Tensor&& buffer, Use use, Lane lane, CallSite site) {
   buffer.reset();
 }
 
-// The allocator may give the memory to others now.
+// Drops a buffer; the allocator may reuse its memory now.
 void Buffers::drop(Pool& pool, Place place) {
   const std::int64_t bytes = bytes_of(place->storage);
   pool.free_bytes -= bytes;

@@ -2,9 +2,9 @@
 // Lends the buffers of gathers and reductions: the same memory in every step.
 //
 // Note [order of a buffer's users]: the host takes a buffer back while streams of an accelerator
-// still work on it.  Who takes it next gets it at once, and the lane that takes it is ordered after
-// the streams that used it: the device waits, the host goes on.  So however far the host is ahead,
-// the memory in use is what it has lent at once, which is at most what two gathers need.
+// still work on it.  The next user gets the buffer at once, and its lane is ordered after the
+// streams that used the buffer: the device waits, the host goes on.  So however far the host is
+// ahead, the memory in use is what is lent at once: at most what two gathers need.
 #pragma once
 
 #include <array>
@@ -25,8 +25,8 @@ enum class Use { kParameters, kGradients };
 
 class Buffers {
  public:
-  // `limited`: see FsdpOptions::limit_all_gathers.  Without, buffers of parameters on an
-  // accelerator are fresh ones of its allocator, and nothing waits for a buffer.
+  // `limited`: see FsdpOptions::limit_all_gathers.  If false, buffers of parameters on an
+  // accelerator come fresh from its allocator, and nothing waits for them.
   Buffers(Streams& streams, bool limited);
   ~Buffers();
   Buffers(const Buffers&) = delete;
@@ -35,12 +35,12 @@ class Buffers {
   // Lends a contiguous buffer of `bytes` uint8 elements, 64-byte aligned, with any content, to work
   // that is queued on `lane` from now on.
   at::Tensor take(std::int64_t bytes, Use use, Lane lane);
-  // Takes the buffer back.  On an accelerator it is lent to `lane` next, to come after the work
-  // that is on `lane` now, and on `others`, streams of the device.
+  // Takes the buffer back.  On an accelerator only `lane` gets it again, for work after that which
+  // is now on `lane` and on `others`, streams of the device.
   void give(at::Tensor&& buffer, Use use, Lane lane, const std::vector<c10::StreamId>& others = {},
             CallSite site = CallSite::current());
-  // Drops what was taken for `lane` without lending it again, because a collective that failed may
-  // still write it.
+  // Drops a buffer taken for `lane` without lending it again, because a failed collective may still
+  // write it.
   void abandon(at::Tensor&& buffer, Use use, Lane lane, CallSite site = CallSite::current());
 
   // Returns the bytes lent now, and the most ever at once since reset_peak.

@@ -14,8 +14,8 @@
 namespace fsdp::internal {
 namespace {
 
-// The key is left out while the kernel runs: operators that it calls are its own affair, and
-// everything that it may read was unsharded before it began.
+// The key is left out while the kernel runs: operators that the kernel calls need no observation,
+// because everything that it may read was unsharded before.
 void intercept(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   if (meta_factories_active()) send_factory_to_meta(op.schema(), *stack);
   ObservedCall call(op, *stack);

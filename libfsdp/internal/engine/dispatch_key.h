@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one boxed fallback behind the library's dispatch key (a key can have no second).
+// The one boxed fallback behind the library's dispatch key (a key has at most one).
 //
 // Operators reach it in two ways:
 //  - an argument carries the key: a sharded parameter or a view of one.  The engine gathers what

@@ -43,8 +43,8 @@ Engine::Engine(FsdpOptions options, std::shared_ptr<WrappedModule> wrapped,
     set_id(*unit, id++);
     offloads_ = offloads_ || unit->sharding->is_offloaded;
     unit->reshards_after_forward = unit->sharding->reshards_after_forward;
-    // A single rank behaves like any other number of ranks; without sharding the module is left as
-    // it is, unless nothing else tells of its forward.
+    // A single rank behaves like any other number of ranks.  With NO_SHARD operators are not
+    // observed, unless nothing else tells of the forward.
     unit->always_unsharded =
         unit->resident && unit->sharding->strategy == ShardingStrategy::kNoShard;
     const bool observed = !unit->always_unsharded || bracket_ == Bracket::kNone;
@@ -160,7 +160,7 @@ void Engine::open_forward() {
     if (!unit->outlives_backward || unit->version() != unit->gathered_version)
       reshard(*unit);
     else
-      unit->prefetched = unit->reshards_after_forward;  // until it was used
+      unit->prefetched = unit->reshards_after_forward;  // until its first use
     for (const auto& parameter : unit->parameters) {
       parameter->version = shard_version(*parameter);
       // Graphs that saved it have no other way to know that it was changed.
@@ -223,7 +223,7 @@ void Engine::abandon_forward(const char* what) noexcept {
   let_go_of_parameters();
 }
 
-// A backward that threw ran none of its callbacks.
+// Drops what a backward that threw left behind, because none of its callbacks ran.
 void Engine::drop_abandoned() noexcept {
   pending_.clear();
   pending_bytes_ = 0;
@@ -281,7 +281,7 @@ void Engine::end_summon() noexcept {
 void Engine::zero_grad(const std::vector<Unit*>& units, bool set_to_none) {
   const std::lock_guard lock(mutex_);
   streams_.follow_caller();
-  // The thread of a backward that threw may not have told yet.
+  // The thread of a backward that threw may not have reported it yet.
   if (!graph_tasks_.empty() && torch::autograd::get_current_graph_task_id() == -1)
     fail_backward();
   else if (failed_)

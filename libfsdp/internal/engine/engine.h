@@ -13,14 +13,14 @@
 //   end_backward    the rest is reduced, every reduction is finished, every unit is resharded
 //   backward_died   instead, if the backward threw: its leftovers are dropped
 //
-// Note [no bracket]: the forward of a module that fully_shard() sharded is its own, and tells
-// neither its begin nor its end.  The first use outside of forward and backward begins one; it ends
-// when a backward begins or state is read.  Where a unit is used whose shards were written since it
-// was gathered, or gradients are recorded now and were not before, another one begins.
+// Note [no bracket]: fully_shard() leaves a module its own forward, which tells neither its begin
+// nor its end.  The first use outside of forward and backward begins a forward, and it ends when a
+// backward begins or state is read.  Another forward begins at a use if the unit's shards were
+// written since it was gathered, or if gradients are recorded now and were not before.
 //
 // Note [one thread]: every rank must gather in the same order, and two threads of one forward would
-// not keep one.  Operators of a forward run in the thread that began it; those that a kernel runs
-// in its own threads may read unsharded parameters while the kernel runs.
+// not keep an order.  Operators of a forward must run in the thread that began it; operators that a
+// kernel runs in its own threads may read unsharded parameters while the kernel runs.
 //
 // Thread-safe: one mutex; autograd's threads and the caller's may differ.
 #pragma once
@@ -65,9 +65,9 @@ class Engine;
 // Outlives the engine: graphs and threads ask it whether the engine still exists.
 struct EngineLife {
   Engine* engine = nullptr;
-  // Held by who calls the engine while the caller of backward may be gone.
+  // Held during calls of the engine that may outlive the caller of backward.
   std::mutex mutex;
-  // If the units were taken into another engine: that one's, and the name of their root in it.
+  // If another engine took over the units: that engine's life, and the name of their root in it.
   std::shared_ptr<EngineLife> outer;
   std::string name_in_outer;
 };
@@ -90,7 +90,7 @@ class Engine {
   const FsdpOptions& options() const noexcept { return options_; }
   const std::vector<std::unique_ptr<Unit>>& units() const noexcept { return units_; }
   const std::shared_ptr<WrappedModule>& wrapped() const noexcept { return wrapped_; }
-  // Of the root.
+  // The groups of the root.
   const std::shared_ptr<ProcessGroup>& shard_group() const noexcept {
     return units_.front()->sharding->mesh.shard;
   }
@@ -98,30 +98,31 @@ class Engine {
     return units_.front()->sharding->mesh.replicate;
   }
   bool has_run() const noexcept { return has_run_; }
-  // Gives the units away, to an engine of a module around.  This one is not to be used any more.
-  // Requires: not has_run().
+  // Gives the units to the engine of a module around this one.  This engine must not be used
+  // afterwards.  Requires: not has_run().
   std::vector<std::unique_ptr<Unit>> release_units();
   Streams& streams() noexcept { return streams_; }
   Buffers& buffers() noexcept { return buffers_; }
   const EngineStats& stats() const noexcept { return stats_; }
   void begin_forward();
   void end_forward();
-  // The forward threw.
+  // Call if the forward threw.
   void abandon_forward(const char* what) noexcept;
 
-  // An operator is about to run on parameters of these units (each listed once); call end_use()
-  // after it ran.  Returns: whether it belongs to the forward or backward (see Note [one thread]).
+  // Call when an operator is about to run on parameters of these units (each listed once); call
+  // end_use() after it ran.  Returns: whether the operator belongs to the forward or backward (see
+  // Note [one thread]).
   // Throws: c10::Error outside forward, backward and summon_full_params, and in another thread than
   // the forward's.
   bool use(const std::vector<Unit*>& units);
-  // Returns whether the unit's parameters can be read at their shards, which are whole: NO_SHARD,
+  // Returns whether the unit's parameters can be read from their shards, which are whole: NO_SHARD,
   // outside of forward and backward.
   bool reads_shards(const Unit& unit) const noexcept;
   void end_use(bool own) noexcept { --(own ? kernels_ : strangers_); }
-  // The operator `writer` has written the unsharded parameter, see written_parameters.h.
+  // Call after the operator `writer` wrote the unsharded parameter, see written_parameters.h.
   // Throws: c10::Error if the shard cannot take the written values.
   void written(Parameter& parameter, const std::string& writer);
-  // Keeps an unsharded unit so from now on, or lets it be resharded when its time comes.
+  // Adds `pins`, which may be negative: a unit with pins stays unsharded once it is.
   void pin(Unit& unit, int pins);
   const std::shared_ptr<EngineLife>& life() const noexcept { return life_; }
 
@@ -137,26 +138,26 @@ class Engine {
     const std::lock_guard lock(mutex_);
     for (Unit* unit : units) change(*unit);
   }
-  // A backward that is not the last one leaves its last reduction in flight.
+  // If false, a backward leaves its last reduction in flight.
   void set_is_last_backward(bool last) noexcept { is_last_backward_ = last; }
-  // Throws: c10::Error if a backward has left one.
+  // Throws: c10::Error if a backward has left a reduction in flight.
   void require_finished(const char* what) const;
 
-  // Starts gathering a unit that stays so until it was used, or reshard_now().
+  // Starts gathering a unit, which stays gathered until it was used, or reshard_now().
   // Throws: c10::Error inside summon_full_params; for a wrapper's unit, outside forward and
   // backward.
   void unshard(Unit& unit);
-  // Lets the caller's stream use it.
+  // Lets the caller's stream use the unit.
   void finish_unshard(Unit& unit);
-  // Frees what is gathered of a unit.  Of the root: ends a forward that nothing else ends.
+  // Frees a unit's gathered parameters.  For the root: ends a forward that nothing else ends.
   void reshard_now(Unit& unit);
 
-  // While full parameters are summoned, or state is given or taken, no forward may run, and no unit
+  // While full parameters are summoned, or state is read or loaded, no forward may run, and no unit
   // has memory beyond its shards.  `what` names the caller's action, for errors.
   // Throws: c10::Error inside forward or backward, or if a summon is in progress already.
   void begin_summon(const char* what);
   void end_summon() noexcept;
-  // A parameter's tensor was replaced temporarily: autograd's nodes may be new ones.
+  // Call after a parameter's tensor was replaced temporarily: autograd's nodes may be new ones.
   void hook_gradients(Parameter& parameter);
 
   // Records spans from now on; drops earlier spans.
@@ -173,7 +174,7 @@ class Engine {
  private:
   enum class Phase { kForward, kBackward };
 
-  // Requires: mutex_, as all below.
+  // Requires, as all below: mutex_ is held.
   void open_forward();
   // See Note [no bracket].
   bool is_another_forward(const std::vector<Unit*>& units) const noexcept;
@@ -181,33 +182,35 @@ class Engine {
   void close_forward(bool keeps_units);
   // `replaceable`: accept another tensor in a parameter's place if its values can be taken.
   void check_taken(bool replaceable = false) const;
-  // Throws: c10::Error if something wrote a parameter that has no memory, or put a hook on a shard,
-  // since the library let go of it.
+  // Throws: c10::Error if, since the library let go of the parameters, something wrote one that has
+  // no memory, or put a hook on a shard.
   void check_untouched() const;
   void let_go_of_parameters() noexcept;
   // See Note [freezing] in freezing.h.
   void follow_freezing();
   void follow_freezing(Unit& unit);
-  // Takes the values of such tensors, and restores the parameters' own tensors.
+  // Takes the values of tensors in the place of parameters, and restores the parameters' own
+  // tensors.
   void take_replacements();
   void keep_replacements() noexcept;
   CollectiveOrder& order_over(const std::shared_ptr<ProcessGroup>& group);
   void start_gather(Unit& first, Phase phase);
   void finish_gather(Unit& unit);
-  // Lets the caller's stream use live units.
+  // Lets the caller's stream use unsharded units.
   void hand_over(const std::vector<Unit*>& units);
-  // `keeps_piece`: this rank's part of what is gathered.
+  // `keeps_piece`: keeps this rank's part of what was gathered.
   void reshard(Unit& unit, bool keeps_piece = false);
   at::Tensor piece_of(const Unit& unit);
   void reshard_unrelated(const std::vector<Unit*>& units, Phase phase);
   void reshard_all();
-  // Reshards units whose gathers were started ahead in vain: those still read shards.  Returns
-  // whether there were any.
+  // Reshards prefetched units that were not used, whose gathers still read shards.  Returns whether
+  // there were any.
   bool reshard_unused();
-  // After an error, and before others are told: settle_shards() for gathers that are given up.
+  // Does the same as settle_shards(), for gathers that are given up.  Call after an error, before
+  // other ranks are told.
   void let_gathers_read() noexcept;
-  // Makes what is written to shards from now on, by the caller's stream or by the host, come after
-  // every gather that reads them.  The host writes shards in its memory after the work that is on
+  // Orders writes to shards from now on, by the caller's stream or by the host, after every gather
+  // that reads them.  Writes of the host to shards in its memory come after the work that is on
   // `lane` now.
   void settle_shards(Lane lane);
   // Has the host wait for copies of offloaded shards.
@@ -217,17 +220,17 @@ class Engine {
   void remember_order(Unit& unit, Phase phase);
   void enter_backward();
   void begin_backward(int graph_task);
-  // Autograd adds gradients in the stream in which it was first asked where to: has it ask again if
-  // the caller uses another one now.
+  // Autograd adds gradients in the stream that was current when it first asked: makes it ask again
+  // if the caller uses another stream now.
   void follow_with_gradients();
   void reduce(Unit& unit);
   void start_pending_reductions();
   void finish_reductions(std::size_t left);
   void drop_abandoned() noexcept;
-  // Drops what is left of a backward that threw.  On an accelerator its end may not have been told
-  // yet when the caller goes on: autograd's own thread tells it.
+  // Drops what is left of a backward that threw.  On an accelerator the caller may go on before
+  // autograd's own thread has reported the end of that backward.
   void drop_backward() noexcept;
-  // The same after an error, which other ranks are told of.
+  // Does the same after an error, and tells other ranks of it.
   void fail_backward() noexcept;
   void forget_order() noexcept;
   void make_available(Unit& unit, Phase phase);
@@ -252,13 +255,13 @@ class Engine {
   std::atomic<bool> summoned_ = false;
   std::atomic<std::thread::id> thread_;  // of the forward
   std::atomic<int> kernels_ = 0;         // operators running: of the forward or backward
-  std::atomic<int> strangers_ = 0;       // and of other threads
+  std::atomic<int> strangers_ = 0;       // operators running in other threads
   const std::shared_ptr<EngineLife> life_ = std::make_shared<EngineLife>();
   std::string spoiled_;  // the reason if the module cannot be used; else empty
   c10::StreamId gradient_stream_ = 0;
   bool offloads_ = false;  // any unit
   bool is_last_backward_ = true;
-  bool failed_ = false;    // other ranks were told of it
+  bool failed_ = false;    // other ranks were told of a failure
   bool has_run_ = false;   // a forward has begun
   bool grad_mode_ = true;  // of the forward
   // The unit the last operator used, unsharded; further operators on it need nothing.

@@ -75,7 +75,7 @@ struct AfterGradient : torch::autograd::PostAccumulateGradHook {
   Parameter* hooked;
 };
 
-// Returns whether one collective can reduce both.
+// Returns whether one collective can reduce both parts.
 bool go_together(const Reduction::Part& a, const Reduction::Part& b) {
   const Mesh& mesh = a.first->sharding->mesh;
   const Mesh& other = b.first->sharding->mesh;
@@ -203,7 +203,7 @@ void Engine::start_pending_reductions() {
     if (sharded && mesh.replicate && pending_.front().first->all_reduces)
       order_over(mesh.replicate).next(title + " over replicas");
   } catch (const std::exception& error) {
-    // Others wait for this rank in another collective: tell them why it does not come.
+    // Other ranks wait for this one in another collective: tell them why this rank does not come.
     failed_ = true;
     options_.process_group->monitor().failed("its backward threw: " + message_of(error));
     throw;
@@ -248,7 +248,7 @@ void Engine::end_backward(int graph_task) {
     if (!unit->outlives_backward || unit->state == UnitState::kGathering) reshard(*unit);
   }
   gather_checks_.check_arrived();
-  // After the order above this lane is after the copies of gradients, too.
+  // The order above puts this lane after the copies of gradients, too.
   settle_shards(Lane::kCompute);
   for (const Arriving& more : std::exchange(arriving_, {}))
     add_to_gradients(reduce_context_, *more.group, more.gradients);

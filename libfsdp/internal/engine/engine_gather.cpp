@@ -88,7 +88,7 @@ bool Engine::use(const std::vector<Unit*>& units) {
   const auto& chosen =
       phase == Phase::kForward ? last.prefetched_in_forward : last.prefetched_in_backward;
   for (Unit* unit : chosen) prefetch(*unit, phase);
-  // Only a unit that has a place in the order tells which one comes next.
+  // Only a unit that has a place in the order has a next one.
   if (ahead && chosen.empty() && previous_ == &last) prefetch_after(last, phase);
   current_task_ = task;
   current_ = &last;
@@ -306,7 +306,7 @@ void Engine::let_gathers_read() noexcept {
     try {
       wait_for_shards(Lane::kUnshard);
     } catch (const std::exception&) {
-      // Other ranks failed, and with them what the copies are for.
+      // Other ranks failed, so the copies are not needed.
     }
   }
   for (const auto& unit : units_) {

@@ -17,7 +17,7 @@
 namespace fsdp::internal {
 namespace {
 
-// Of parameters made in inference mode: 0.
+// Returns 0 for parameters made in inference mode.
 std::uint32_t version_of(const at::Tensor& tensor) noexcept {
   const auto& version = tensor.unsafeGetTensorImpl()->version_counter();
   return version.enabled() ? version.current_version() : 0;
@@ -38,7 +38,7 @@ void Engine::check_untouched() const {
                  "' has a hook, which autograd never runs: gradients are made for the module's own "
                  "parameter; register the hook there, where it gets this rank's whole gradient "
                  "before it is reduced");
-      // What is not sharded is the user's to write.
+      // Parameters that are not sharded may be written at any time.
       FSDP_CHECK(unit->always_unsharded || version_of(parameter->full) == parameter->full_version,
                  "parameter '", parameter->name(),
                  "' was written through a tensor that was taken from it before (detach(), a "
@@ -65,7 +65,7 @@ void Engine::follow_freezing() {
 
 void Engine::follow_freezing(Unit& unit) {
   if (!was_set(unit)) return;
-  // Those in flight have the layout from before.
+  // Reductions in flight have the old layout.
   finish_reductions(0);
   follow_requires_grad(unit);
   for (const auto& parameter : unit.parameters) hook_gradients(*parameter);
@@ -96,12 +96,12 @@ void Engine::take_replacements() {
   if (any) streams_.order(Lane::kCompute, Lane::kUnshard);
 }
 
-// Called after a forward or backward that threw; its error is enough.
+// Call after a forward or backward that threw; that error is enough, so this one throws none.
 void Engine::keep_replacements() noexcept {
   try {
     take_replacements();
   } catch (const std::exception&) {
-    // Its place was given back.  The next forward reports the others.
+    // The parameter has its own tensor again.  The next forward reports other replacements.
   }
 }
 
@@ -109,7 +109,7 @@ void Engine::written(Parameter& parameter, const std::string& writer) {
   const std::lock_guard lock(mutex_);
   streams_.follow_caller();
   const OwnWork own;
-  // Uses the parameter's own tensor, not one that may be in its place by now.
+  // Uses the parameter's own tensor, not a replacement.
   take_written(parameter, parameter.home.detach(), writer);
   streams_.order(Lane::kCompute, Lane::kUnshard);
 }

@@ -28,7 +28,7 @@ void fill(Buffers& buffers, const Unit& unit, const at::Tensor& block, bool cast
   at::Tensor local = unit.local;
   const bool is_offloaded = local.device() != block.device();
   if (is_offloaded) {
-    // Else the host would cast, and the copy wait for it.
+    // Otherwise the host would cast, and the copy would wait for the host.
     local = buffers.take(unit.local.numel(), Use::kParameters, Lane::kUnshard);
     local.copy_(unit.local, /*non_blocking=*/true);
   }
@@ -124,7 +124,7 @@ void Gather::start(const GatherContext& context, const std::vector<Unit*>& units
 }
 
 void Gather::finish(Unit& unit) {
-  // The unit may hold the last reference.
+  // The unit may hold the last reference to this object.
   const std::shared_ptr<Gather> self = shared_from_this();
   const OwnWork own;
   const auto lane = streams_.enter(Lane::kUnshard);
@@ -187,7 +187,7 @@ void Gather::wait() {
                         Trace::now(context_.trace));
 }
 
-// Returns a unit's parameters: one after the other, each with the shards of all ranks together.
+// Returns a unit's parameters one after the other, each with the shards of all ranks together.
 at::Tensor Gather::copied(const Blocks& blocks, const Unit& unit) const {
   const std::int64_t world_size = group_->size();
   at::Tensor full =
@@ -214,7 +214,7 @@ at::Tensor Gather::copied(const Blocks& blocks, const Unit& unit) const {
   return full;
 }
 
-// Returns a unit's parameters of which each rank has the next part.
+// Returns a unit's parameters, put together from consecutive pieces, one from each rank.
 at::Tensor Gather::from_pieces(const Blocks& blocks, const Unit& unit) const {
   at::Tensor full =
       context_.buffers->take(block_bytes_ * group_->size(), Use::kParameters, Lane::kUnshard);
@@ -231,7 +231,7 @@ at::Tensor Gather::from_pieces(const Blocks& blocks, const Unit& unit) const {
   return full;
 }
 
-// The same from the blocks of a device; `unit` is the last one of a single rank.
+// Does the same as copied() with blocks on a device.  With a single rank, `unit` is the last one.
 at::Tensor Gather::copied_out(const Unit& unit) {
   const std::int64_t world_size = group_->size();
   if (world_size == 1) return std::move(blocks_);

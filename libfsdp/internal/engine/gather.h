@@ -29,8 +29,8 @@ struct GatherContext {
 
 class Gather : public std::enable_shared_from_this<Gather> {
  public:
-  // Collective over the sharding group, which all of them have, or over the ranks that keep a unit
-  // together.  Starts gathering sharded units; they are kGathering afterwards.
+  // Starts gathering sharded units; they are kGathering afterwards.  Collective over the sharding
+  // group that all of them have, or over the ranks that keep a unit together.
   static void start(const GatherContext& context, const std::vector<Unit*>& units);
   // Returns "all-gather of blocks.0 and 1 more units", for errors.
   static std::string title(const std::vector<Unit*>& units);
@@ -40,15 +40,16 @@ class Gather : public std::enable_shared_from_this<Gather> {
   ~Gather();
 
   // Waits, and makes one of its units unsharded.  Its parameters come on kUnshard: a stream that
-  // uses them has to be ordered after that lane.
+  // uses them must be ordered after that lane.
   // Throws: c10::Error if the collective fails, or what GatherChecks throws; all its units are
   // sharded again then.
   void finish(Unit& unit);
-  // Frees one of its units that will not be used, without copying it.  It still waits, because the
-  // shards are read until the collective is over.
+  // Frees a unit that will not be used, without copying it.  Waits all the same, because the shards
+  // are read until the collective is over.
   void discard(Unit& unit);
-  // On an accelerator: kUnshard comes after its reads of the shards, which may be written once it
-  // is given up.  The host waits for nothing, and what other ranks do makes no difference to it.
+  // On an accelerator: orders kUnshard after this gather's reads of the shards, which may be
+  // written once the gather is given up.  The host does not wait, and nothing depends on other
+  // ranks.
   void let_read() noexcept;
 
  private:

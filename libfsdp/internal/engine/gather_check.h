@@ -2,10 +2,10 @@
 // Checks that all ranks of a gather gathered the same unit, with the same values.
 //
 // On an accelerator the trailers of the blocks are copied to the host without waiting for them, and
-// compared when an event says that they are there: by a later gather, or at the end of a forward or
-// backward.  An error comes some units late then.  A device that is far behind the host has some
-// gathers unchecked; ranks that go different ways stay apart, so that a later one tells.  Gathers
-// of a graph that is being captured are not checked: no host code runs in its replays.
+// compared once an event says that they are there: by a later gather, or at the end of a forward or
+// backward.  So an error comes some units late.  If a device is far behind the host, some gathers
+// stay unchecked; ranks that diverged stay apart, so a later check finds them.  Gathers of a graph
+// that is being captured are not checked: no host code runs in its replays.
 #pragma once
 
 #include <cstdint>
@@ -34,9 +34,9 @@ class GatherChecks {
 
   // `trailers` [W * kTrailerBytes], on the device, written on kUnshard.
   void check_later(const Unit& unit, const at::Tensor& trailers);
-  // Checks those that have arrived.  Throws: what check() throws.
+  // Checks the trailers that have arrived.  Throws: what check() throws.
   void check_arrived();
-  // Drops them all.
+  // Drops all trailers.
   void forget() noexcept { later_.clear(); }
 
  private:

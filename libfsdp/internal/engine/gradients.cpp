@@ -50,7 +50,7 @@ at::Tensor segment(const at::Tensor& flat, const Parameter& parameter) {
   return flat.narrow(0, parameter.offset, parameter.reserved);
 }
 
-// Drops the part of the flat gradient of `parameter`; all of it once every part is dropped.
+// Drops the parameter's part of the flat gradient; all of it once every part is dropped.
 void drop_of_flat(Parameter& parameter) {
   FlatGroup& group = group_of(parameter);
   const bool all =
@@ -70,7 +70,7 @@ void drop_of_flat(Parameter& parameter) {
   segment(reduced, parameter).zero_();
 }
 
-// The last tensor of a stand-in is gone.
+// Call when the last tensor of a stand-in is gone.
 void dropped(const StandIn& stand_in) {
   if (stand_in.group != nullptr) {
     for (Parameter* parameter : stand_in.group->parameters) {
@@ -139,15 +139,15 @@ void put_back(at::Tensor& reduced, at::Tensor& aside) noexcept {
   reduced = std::exchange(aside, {});
 }
 
-// Nothing of the flat gradient is unreduced any more: shows the reduced one, zeros if there is
-// none.
+// Shows the reduced flat gradient (zeros if there is none), because nothing of it is unreduced any
+// more.
 void show_reduced(FlatGroup& group) {
   if (stand_in_of(group.flat.grad()) == nullptr) return;
   if (!group.aside.defined()) group.aside = at::zeros_like(group.flat);
   put_back(group.flat.mutable_grad(), group.aside);
 }
 
-// `kept`: there is a gradient that is not reduced.
+// `kept`: whether a gradient is kept that is not reduced.
 void clear(const at::Tensor& shard, bool set_to_none, bool kept) {
   at::Tensor& gradient = shard.mutable_grad();
   if (set_to_none)
@@ -193,7 +193,7 @@ void make_zero(const StandIn& stand_in) {
   if (stand_in.parameter == nullptr && stand_in.group == nullptr) return;
   FlatGroup* group = stand_in.group;
   if (group == nullptr && is_flat(*stand_in.parameter)) {
-    // Only this parameter's part of the shared gradient.
+    // Zeroes only this parameter's part of the shared gradient.
     Parameter& parameter = *stand_in.parameter;
     FlatGroup& flat = group_of(parameter);
     drop_kept(parameter);
@@ -245,7 +245,7 @@ void hide_from_module(Parameter& parameter) noexcept {
   StandIn* stand_in = stand_in_of(gradient);
   if (stand_in == nullptr) return;
   *stand_in = {};
-  // Keeps it for the next time, if nobody else has it.
+  // Keeps the stand-in for the next time, if nobody else has it.
   if (gradient.use_count() == 1 && gradient.storage().use_count() == 1) parameter.spare = gradient;
   gradient.reset();
 }

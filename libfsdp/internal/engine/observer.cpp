@@ -39,7 +39,7 @@ void each_tensor(const c10::IValue& argument, const F& f) {
       if (element.isTensor())
         f(element.toTensor());
       else if (!element.isNone())
-        break;  // a list of something else
+        break;  // a list of other things
     }
   }
 }
@@ -76,7 +76,7 @@ class SameValues final : public torch::autograd::FunctionPreHook {
 
 void watch(const at::Tensor& result, const std::vector<Unit*>& units,
            const torch::autograd::Node*& last) {
-  // A view of a parameter is used by the operators that take it.
+  // The operators that take a view of a parameter use the parameter.
   if (!result.defined() || !result.requires_grad() || parameter_of(result) != nullptr) return;
   const auto& node = result.grad_fn();
   if (node == nullptr || node.get() == last) return;
@@ -89,8 +89,8 @@ bool computes_gradients() {
   return torch::autograd::get_current_graph_task_id() != -1 && !at::GradMode::is_enabled();
 }
 
-// Operators update some buffers, as the statistics of a batch norm, and their schemas do not say
-// it.
+// Operators update some buffers, such as the statistics of a batch norm, without saying so in their
+// schemas.
 bool is_buffer(const Unit& unit, const at::Tensor& tensor) {
   const std::vector<at::Tensor> buffers = unit.module->buffers();
   return std::any_of(buffers.begin(), buffers.end(),
@@ -139,7 +139,7 @@ ObservedCall::ObservedCall(const c10::OperatorHandle& operation, torch::jit::Sta
   }
   if (units_.empty() || read_shards(stack)) return;
   try {
-    // If it is outside of forward, that error comes first.
+    // Outside of forward, the error of use() comes first.
     use(units_);
     FSDP_CHECK(reshaped == nullptr, "'", schema.name(), "' changes parameter '", reshaped->name(),
                "' itself, not its values, inside forward or backward of its sharded module, whose "
@@ -152,8 +152,8 @@ ObservedCall::ObservedCall(const c10::OperatorHandle& operation, torch::jit::Sta
   }
 }
 
-// Gives the operator shards in the place of parameters, if they are whole and no gradient is asked
-// for.  Returns whether it did.
+// Replaces parameters by their shards in the operator's arguments, if these are whole and no
+// gradient is asked for.  Returns whether it did.
 bool ObservedCall::read_shards(torch::jit::Stack& stack) {
   if (at::GradMode::is_enabled()) return false;
   for (const Unit* unit : units_) {
@@ -201,7 +201,7 @@ ObservedCall::~ObservedCall() {
   units_.swap(spare_units);
 }
 
-// Serves one engine at a time; an operator on parameters of two sharded modules is rare.
+// Expects parameters of one engine: an operator on parameters of two sharded modules is rare.
 void ObservedCall::use(const std::vector<Unit*>& units) {
   Engine* const engine = units.front()->engine;
   const auto is_its = [&](const Unit* unit) { return unit->engine == engine; };
@@ -282,7 +282,7 @@ void ObservedCall::ran(torch::jit::Stack& stack) {
     const c10::impl::ExcludeDispatchKeyGuard without_key(interception_key());
     for (std::size_t i = 0; i < count; ++i) {
       c10::IValue& result = torch::jit::peek(stack, i, count);
-      // A parameter that was written is not an output, nor is a view of one.
+      // A parameter that was written, or a view of one, is not an output.
       if (result.isTensor() && result.toTensor().defined() &&
           (raised_ ? result.toTensor().scalar_type() == *raised_
                    : result.toTensor().is_floating_point()) &&

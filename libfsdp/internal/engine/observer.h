@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sees the arguments of operators that take sharded parameters, before the kernel runs.
 //
-// Note [casts]: PyTorch casts what goes into a unit's module and what comes out of it.  A module of
-// C++ tells neither, so that casts are made at the operators that take the unit's parameters:
+// Note [casts]: PyTorch casts what goes into a unit's module and what comes out of it.  A C++
+// module tells neither, so casts are made at the operators that take the unit's parameters:
 //  - of a unit that mixed precision leaves alone, inputs are raised to the dtype of its parameters,
 //    and results lowered again;
 //  - of a unit that casts its inputs, those that are neither parameters nor buffers get its
 //    param_dtype, except those of pointwise operators, which promote dtypes themselves;
-//  - results get the output_dtype of a unit whose module has no others below it.
+//  - results get the output_dtype of a unit whose module has no submodules.
 // A module that is called by fsdp::call() gets and returns what PyTorch's would.
 #pragma once
 
@@ -43,8 +43,9 @@ class ObservedCall {
 
   // True if the stack holds the results already, and the operator must not run.
   bool answered() const noexcept { return answered_; }
-  // The operator has run: `stack` ends with its results.  Parameters that it wrote reach their
-  // shards; the graph of its results will notice if a parameter changes before its backward.
+  // Call after the operator has run: `stack` ends with its results.  Copies parameters that the
+  // operator wrote to their shards.  Makes the graph of the results notice a parameter that changes
+  // before its backward.
   // Throws: what Engine::written throws.
   void ran(torch::jit::Stack& stack);
 
@@ -66,8 +67,8 @@ class ObservedCall {
   std::vector<Unit*> units_;
   std::vector<Parameter*> written_;
   std::vector<Used> used_;                    // the first unit of each engine
-  std::optional<c10::ScalarType> raised_;     // results of this dtype
-  std::optional<c10::ScalarType> result_in_;  // are cast to this one; without `raised_`, all are
+  std::optional<c10::ScalarType> raised_;     // the dtype of the results to cast; none: all
+  std::optional<c10::ScalarType> result_in_;  // the dtype that results are cast to
   bool answered_ = false;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A scope for giving and taking state between steps.
+// A scope for reading and loading state between steps.
 #pragma once
 
 #include "libfsdp/internal/engine/engine.h"
@@ -7,7 +7,7 @@
 namespace fsdp::internal {
 
 // While it lives, no forward or summon_full_params of the engine begins, and no unit has memory
-// beyond its shards: the next forward sees the shards as they are then.
+// beyond its shards: the next forward sees the shards as the scope leaves them.
 // Throws: c10::Error "<what> inside forward or backward", "... inside summon_full_params".
 class OutsideStep {
  public:

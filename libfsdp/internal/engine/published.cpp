@@ -90,7 +90,7 @@ void publish(const ReduceContext& context, FlatGroup& group, const at::Tensor& r
   at::Tensor to = adds ? at::empty({group.grad_numel}, grad_options(context, group))
                        : memory_of_gradients(context, group);
   if (is_offloaded && reduced.scalar_type() != to.scalar_type()) {
-    // Else the host would cast.
+    // Otherwise the host would cast.
     const auto bytes = static_cast<std::int64_t>(to.nbytes());
     at::Tensor cast = context.buffers->take(bytes, Use::kGradients, Lane::kReduce);
     to.copy_(cast.view(to.scalar_type()).copy_(reduced), /*non_blocking=*/true);

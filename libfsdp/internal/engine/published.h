@@ -2,8 +2,9 @@
 // Gives reduced gradients to the shards, where an optimizer finds them.
 //
 // Note [memory of gradients]: a group's gradients lie in one tensor, FlatGroup::grad, which every
-// step writes again: its addresses do not change, and a backend may reduce right into it.  If
-// somebody has kept gradients of an earlier step, they keep that memory, and the group gets new.
+// step writes again: its addresses do not change, and a backend may reduce right into it.  If the
+// program has kept gradients of an earlier step, they keep that memory, and the group gets new
+// memory.
 //
 // Note [offloaded gradients]: shards in host memory have their gradients there.  They are copied to
 // pinned memory while the device goes on, and nobody may read them before the host has waited for
@@ -20,7 +21,7 @@
 
 namespace fsdp::internal {
 
-// Gradients in pinned memory that come before the host's next wait for kReduce.
+// Gradients that are in pinned memory after the host's next wait for kReduce.
 struct Arriving {
   FlatGroup* group = nullptr;
   at::Tensor gradients;  // [grad_numel], to be added to the present ones
@@ -29,10 +30,10 @@ struct Arriving {
 // Returns whether the group has gradients that reduced ones are added to.
 bool accumulates(const FlatGroup& group);
 
-// Returns FlatGroup::grad, in new memory if somebody else has the old.
+// Returns FlatGroup::grad, in new memory if somebody else holds the old memory.
 at::Tensor& memory_of_gradients(const ReduceContext& context, FlatGroup& group);
 
-// Makes what lies in FlatGroup::grad the gradients of the shards.
+// Makes the content of FlatGroup::grad the gradients of the shards.
 void show_grad(FlatGroup& group);
 
 // Adds `gradients` [grad_numel], of the shards' device and of any dtype, to the gradients of

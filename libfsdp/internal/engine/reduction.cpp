@@ -27,7 +27,7 @@ std::string title(const std::vector<Reduction::Part>& parts) {
   return text;
 }
 
-// Returns what gradients are divided by before a backend adds those of `ranks`.
+// Returns the divisor of gradients before a backend adds those of `ranks`.
 int divisor_before(c10::ScalarType dtype, int ranks) {
   const bool is_16_bit = dtype == c10::kHalf || dtype == c10::kBFloat16;
   return is_16_bit ? gradient_predivide_factor(ranks) : 1;
@@ -43,12 +43,12 @@ void divide_after(const at::Tensor& tensor, int ranks) {
   if (divisor != ranks) tensor.div_(static_cast<double>(ranks) / divisor);
 }
 
-// Computes the mean over ranks of floats in their blocks, from byte `from` on, in one pass:
-// at::mean_out adds in one pass and divides in another.
+// Computes the mean over ranks of floats in their blocks, from byte `from` on.  Takes one pass;
+// at::mean_out adds in one and divides in another.
 void mean_of_blocks(float* out, const Blocks& blocks, int world_size, std::int64_t from,
                     std::int64_t numel) {
   const auto ranks = static_cast<float>(world_size);
-  // Works on stretches: the sum is still in the cache when the next rank's row comes.
+  // Works on stretches, so that the sum is still in the cache when the next rank's row comes.
   constexpr std::int64_t kStretch = 1 << 15;
   std::vector<float> scratch(static_cast<std::size_t>(std::min(kStretch, numel)));
   const auto row_of = [&](int rank, std::int64_t begin, std::int64_t count) {
@@ -160,9 +160,9 @@ void Reduction::send(const std::string& what) {
 }
 
 Reduction::~Reduction() {
-  // After a move there is nothing left to give up.
+  // A moved-from object has nothing to give up.
   if (receives_in_grad_ && received_.defined()) {
-    // The collective may still write it.
+    // The collective may still write this memory.
     FlatGroup& group = *parts_.front().second;
     group.receives_in_grad = false;
     group.grad_rows.clear();
@@ -193,7 +193,7 @@ void Reduction::check_ids(const Blocks& blocks) const {
   }
 }
 
-// Returns whether each group's mean can be computed from blocks where they lie.
+// Returns whether each group's mean can be computed from the blocks in place.
 bool Reduction::reads_means() const {
   return is_plain() && is_exchanged() && context_->streams->on_cpu() && !mesh().replicate &&
          std::all_of(parts_.begin(), parts_.end(), [&](const Part& part) {
@@ -238,7 +238,7 @@ void Reduction::receive_rows() {
     check_ids(blocks);
     const auto bytes = static_cast<std::int64_t>(sent_.nbytes()) / mesh().shard->size();
     auto* const rows = static_cast<char*>(received_.mutable_data_ptr());
-    if (!has_direct_copies(*mesh().shard)) return;  // they are there
+    if (!has_direct_copies(*mesh().shard)) return;  // the rows are there already
     for (int rank = 0; rank < mesh().shard->size(); ++rank)
       blocks.copy(rank, {{0, bytes, rows + rank * bytes}});
   });
@@ -257,7 +257,7 @@ at::Tensor Reduction::mean_rows() {
   return rows;
 }
 
-// Calls f(unit, group, rows) for each part of [numel_].
+// Calls f(unit, group, rows) for each part of `rows` [numel_].
 template <typename F>
 void Reduction::for_each_part(const at::Tensor& rows, const F& f) const {
   std::int64_t position = 0;
@@ -318,7 +318,7 @@ void Reduction::run_hook(std::vector<Arriving>& arriving) {
   publish(*context_, *group, replicated ? unsharded : sharded, arriving);
 }
 
-// Publishes the mean of all ranks' rows, without a copy of it in between.
+// Publishes the mean of all ranks' rows, without copying it in between.
 void Reduction::publish_exchanged(FlatGroup& group, const at::Tensor& received_WN,
                                   std::vector<Arriving>& arriving) {
   const auto dtype = group.sharding->keeps_low_precision_grads ? group.reduce_dtype : group.dtype;
@@ -351,7 +351,7 @@ void Reduction::finish(std::vector<Arriving>& arriving) {
   if (hook()) {
     run_hook(arriving);
   } else if (reads) {
-    // They are published.
+    // read_means() has published the gradients.
   } else if (is_plain() && is_exchanged() && !mesh().replicate) {
     std::int64_t position = 0;
     for (const auto& [unit, group] : parts_) {
@@ -375,7 +375,7 @@ void Reduction::finish(std::vector<Arriving>& arriving) {
       });
     }
   }
-  // Staged on kCompute, and sent from here.
+  // The buffer was staged on kCompute, and sent from here.
   const bool was_staged = parts_.size() == 1;
   if (was_staged)
     context_->buffers->give(std::move(sent_), Use::kGradients, Lane::kCompute,

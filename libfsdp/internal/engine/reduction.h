@@ -48,11 +48,11 @@ class Reduction {
   // All parts have one mesh.
   const Mesh& mesh() const noexcept { return parts_.front().second->sharding->mesh; }
   const CommHook& hook() const noexcept { return parts_.front().first->comm_hook; }
-  // Whether the copies take part; else the mean inside a copy is kept.
+  // Returns whether the replicas take part; else the mean inside a replica is kept.
   bool all_reduces() const noexcept {
     return !mesh().replicate || parts_.front().first->all_reduces;
   }
-  // Whether the mean over ranks is all there is to do.
+  // Returns whether the reduction is only the mean over ranks.
   bool is_plain() const;
   bool is_exchanged() const;
   void send(const std::string& what);

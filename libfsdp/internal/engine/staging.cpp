@@ -35,7 +35,7 @@ at::Tensor columns_of(const FlatGroup& group, const Parameter& parameter) {
   return group.staging.narrow(1, parameter.grad_offset, parameter.reserved);
 }
 
-// Copies on the CPU without operators, because small gradients are many.
+// Copies on the CPU without operators, whose overhead is too much for many small gradients.
 void copy_rows(const at::Tensor& gradient, const FlatGroup& group, const Parameter& parameter) {
   const ShardLayout& layout = parameter.layout;
   const auto item = static_cast<std::size_t>(item_bytes(group.reduce_dtype));
@@ -53,7 +53,7 @@ void copy_rows(const at::Tensor& gradient, const FlatGroup& group, const Paramet
   }
 }
 
-// The columns are zero where a rank has no elements.
+// Copies by operators.  The columns must be zero where a rank has no elements.
 void copy_rows_by_operators(const at::Tensor& gradient, const FlatGroup& group,
                             const Parameter& parameter) {
   const ShardLayout& layout = parameter.layout;
@@ -83,7 +83,7 @@ void add_rows(const at::Tensor& gradient, const FlatGroup& group, const Paramete
   }
 }
 
-// Takes what there is to stage of a parameter; undefined if there is nothing.
+// Takes the gradient of a parameter that is to be staged; undefined if there is none.
 at::Tensor take_gradient(Parameter& parameter) {
   const at::Tensor& present = parameter.full.grad();
   const bool with_kept = parameter.kept.defined() && !parameter.kept_sent;
@@ -106,7 +106,8 @@ void stage(const ReduceContext& context, Parameter& parameter, const at::Tensor&
     if (!on_cpu) group.staging.zero_();
   }
   if (parameter.staged) {
-    // Used in several backwards inside one: the earlier gradient still waits to be reduced.
+    // Used in several backwards inside one: the earlier gradient is staged, and waits to be
+    // reduced.
     add_rows(gradient, group, parameter);
   } else if (on_cpu && gradient.scalar_type() == group.reduce_dtype) {
     copy_rows(gradient.contiguous(), group, parameter);
@@ -123,7 +124,7 @@ void stage_together(const ReduceContext& context, FlatGroup& group,
                     const std::vector<at::Tensor>& gradients) {
   make_staging(context, group);
   const std::int64_t ranks = group.sharding->world_size();
-  // Its chunks have the layout of shards: equal ones, and zeros where rows are missing.
+  // The operator's chunks have the layout of shards: equal ones, and zeros where rows are missing.
   std::vector<at::Tensor> parts;
   std::int64_t most_zeros = trailer_numel(context, group);
   for (std::size_t i = 0; i < gradients.size(); ++i) {

@@ -2,8 +2,8 @@
 // Copies full gradients into the buffer that a reduction sends, and drops them.
 //
 // On the CPU each gradient is copied when autograd has made it, while it is in the cache.  On an
-// accelerator the gradients of a unit are copied together, by one operator on the caller's stream:
-// so their memory is the caller's own, and may be reused by it at once.
+// accelerator the gradients of a unit are copied together, by one operator on the caller's stream,
+// which owns their memory and may reuse it at once.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,7 @@
 namespace fsdp::internal {
 
 // Returns the elements of a group's block for each rank.  If ranks exchange blocks, or are on the
-// CPU, a block ends with the unit's id, so that who receives it can tell that others reduce the
-// same unit.
+// CPU, a block ends with the unit's id, by which the receiver checks that all reduce the same unit.
 std::int64_t block_numel(const ReduceContext& context, const FlatGroup& group);
 // Returns the elements of a block that are not gradients.
 std::int64_t trailer_numel(const ReduceContext& context, const FlatGroup& group);

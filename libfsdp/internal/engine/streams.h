@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The queues of work on an accelerator.  On the CPU, work runs where it is called, and nothing here
-// does anything.
+// The queues of work on an accelerator.  On the CPU, work runs where it is called, and all of this
+// does nothing.
 //
 // Written against c10's device-generic streams and events, so it needs no CUDA header: the CUDA
 // part of LibTorch implements them if a program links it.
@@ -44,30 +44,30 @@ class Streams {
   c10::Device device() const noexcept { return device_; }
   bool on_cpu() const noexcept { return device_.is_cpu(); }
 
-  // Makes kCompute the stream that is current now, and stays so inside of enter().  Call it first
-  // whenever the caller's code or autograd calls the library: they may use several streams.
+  // Makes the stream that is current now kCompute, also inside of enter().  Call it first whenever
+  // the caller's code or autograd calls the library: they may use several streams.
   void follow_caller(CallSite site = CallSite::current());
   // Returns whether kCompute is the stream that is current now.  Thread-safe.
   bool follows_caller() const;
 
   c10::Stream stream(Lane lane) const { return stream(id(lane)); }
   c10::StreamId id(Lane lane) const { return streams_[static_cast<std::size_t>(lane)]; }
-  // Operators called while the result lives are queued on `lane`.
+  // Returns a guard: operators called while it lives are queued on `lane`.
   c10::OptionalStreamGuard enter(Lane lane, CallSite site = CallSite::current());
-  // Work queued on `later` from now on runs after the work that is on `earlier` now.
+  // Makes work queued on `later` from now on run after the work that is on `earlier` now.
   void order(Lane earlier, Lane later, CallSite site = CallSite::current());
-  // The memory of `tensor`, made on another stream, is not given to others before the work that is
-  // on the stream now has run.
+  // Keeps the memory of `tensor`, made on another stream, from reuse until the work that is now on
+  // `stream` has run.
   void used_on(const at::Tensor& tensor, c10::StreamId stream,
                CallSite site = CallSite::current()) const;
 
   // Marks where the stream is now.  Requires: not on the CPU.
   StreamPoint mark(c10::StreamId stream);
-  // Work queued on `later` from now on runs after the point.  Needs no event if it does so already:
-  // steps end and begin with order(), so no step waits for a point of the one before, which could
-  // not be captured in a graph.
+  // Makes work queued on `later` from now on run after the point.  Needs no event if it does so
+  // already: steps end and begin with order(), so no step waits for a point of the step before, a
+  // wait that a graph could not capture.
   void pass(StreamPoint&& point, Lane later, CallSite site = CallSite::current());
-  // Gives up the point.
+  // Drops the point.
   void forget(StreamPoint&& point) { spare_events_.push_back(std::move(point.event)); }
 
  private:

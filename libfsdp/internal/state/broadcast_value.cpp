@@ -34,7 +34,7 @@ std::vector<at::Tensor*> tensors_of(StateValue& value) {
   return found;
 }
 
-// Sends the bytes of `own` (null on other ranks) and returns a tensor of the CPU like `like`.
+// Sends the bytes of `own` (null on other ranks) and returns a CPU tensor like `like`.
 at::Tensor sent(const std::shared_ptr<ProcessGroup>& group, const at::Tensor* own,
                 const at::Tensor& like, int src, const std::string& what) {
   at::Tensor result = own != nullptr ? own->detach().cpu().contiguous().clone()

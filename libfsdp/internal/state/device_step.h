@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counts of steps that a device increments, so that a graph can: the host's count beside them may
-// be older.
+// Counts of steps on the device, which a graph can increment.  The host's count beside them may be
+// older.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace fsdp::internal {
 
-// A base of states of parameters, beside torch::optim::OptimizerParamState.
+// A second base class for states of parameters, beside torch::optim::OptimizerParamState.
 class HasDeviceStep {
  public:
   // Returns the count; waits for the device.

@@ -60,7 +60,7 @@ struct Option {
   bool must_be_fixed = false;  // other values need features that C++ lacks
 };
 
-// `member` returns a reference to the option; const or not like the options.
+// `member` returns a reference to the option, const if the options are const.
 template <typename Options, typename Member>
 Option<Options> option(const char* name, Member member) {
   return {name, [member](const Options& options) { return to_value(member(options)); },

@@ -37,7 +37,7 @@ class OptimizerSchema {
 
   virtual const char* name() const noexcept = 0;  // "AdamW"
   virtual bool counts_steps() const noexcept = 0;
-  // Names all tensors that it may keep for a parameter.
+  // Names all tensors that the class may keep for a parameter.
   virtual const std::vector<std::string>& tensor_names() const noexcept = 0;
 
   // Returns a param group as Python has it, without "params".

@@ -96,7 +96,7 @@ std::string layout_text(const FlatGroup& group, const ShardedModule& model) {
       text << "rank " << group.sharding->rank() << " of " << parameter->layout.world_size;
     const ShardLayout& layout = parameter->layout;
     text << separator << model.names_of(*parameter).front() << ' ' << at::IntArrayRef(layout.shape);
-    // Other ways of cutting may give the same offsets.
+    // Rows over other numbers of dimensions may give the same offsets.
     if (layout.row_dims > 1) text << " in rows of " << layout.row_numel;
     text << " at " << parameter->offset;
     separator = ", ";

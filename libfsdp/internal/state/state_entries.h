@@ -27,7 +27,7 @@ struct StateEntry {
   c10::ScalarType built_dtype{};    // of `whole`: the dtype that the module was built with
 };
 
-// Returns every name of every parameter and buffer.
+// Returns an entry for every name of every parameter and buffer.
 std::vector<StateEntry> state_entries(const ShardedModule& model);
 // Returns the flat buffers of each unit in place of its parameters.
 std::vector<StateEntry> flat_state_entries(const ShardedModule& model);
@@ -35,7 +35,7 @@ std::vector<StateEntry> flat_state_entries(const ShardedModule& model);
 // Describes which parameters lie where in a flat buffer, on which rank: flat buffers fit each other
 // if these texts are equal.  "rank 1 of 2: w [5, 3] at 0, b [5] at 16".
 std::string layout_text(const FlatGroup& group, const ShardedModule& model);
-// Returns the key that it has beside its buffer.
+// Returns the key of the layout text, which stands beside the flat buffer's key.
 std::string layout_key(const std::string& flat_name);
 
 }  // namespace fsdp::internal

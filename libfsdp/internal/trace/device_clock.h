@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// When work of a device begins and ends, which the host learns only after it.
+// Tells when a device begins and ends work, which the host learns only afterwards.
 #pragma once
 
 #include <chrono>
@@ -14,7 +14,7 @@ namespace fsdp::internal {
 class DeviceClock {
  public:
   using Clock = std::chrono::steady_clock;
-  // Where a stream has come to.
+  // A point in the work of a stream.
   using Mark = std::shared_ptr<const c10::Event>;
 
   // Waits for the work on the current stream, to set the device's clock by the host's.
@@ -23,13 +23,13 @@ class DeviceClock {
 
   // Marks the current stream.
   Mark mark() const;
-  // Returns the host's time at which the stream came to the mark; nothing if it has not, unless the
-  // host `waits` for it.
+  // Returns the host's time at which the stream came to the mark.  If it has not come there: waits
+  // if `waits`, else returns nullopt.
   std::optional<Clock::time_point> time_of(const Mark& mark, bool waits);
 
  private:
   const c10::Device device_;
-  // The device counts from here: it says single-precision milliseconds, so a long trace moves on.
+  // The mark that times count from.  They are float32 milliseconds, so a long trace moves it on.
   Mark anchor_;
   Clock::time_point anchor_time_;
 };

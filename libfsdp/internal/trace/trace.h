@@ -56,8 +56,8 @@ class Trace {
   // While `is_capturing` returns true nothing is recorded: the work runs later, or often.
   void time_device(c10::Device device, std::function<bool()> is_capturing);
 
-  // On an accelerator: where the current stream is.  Without a trace: the host's time, for one that
-  // begins meanwhile.
+  // Returns the host's time and, on an accelerator, a mark of the current stream.  Without a trace:
+  // the host's time, for a trace that begins meanwhile.
   static Moment now(const Trace* trace);
   // `name`: "unshard blocks.1".  Spans of a lane may overlap: it gets as many rows as they need.
   void add(TraceLane lane, std::string_view name, Moment start, Moment end);
@@ -66,8 +66,8 @@ class Trace {
   std::size_t size() const;
   std::uint64_t dropped() const;
 
-  // Waits for what the device has still to do, and writes one JSON object to `out`; spans added
-  // while it is written may be missing.
+  // Waits for the device's queued work, and writes one JSON object to `out`; spans added while it
+  // is written may be missing.
   void write(std::ostream& out) const;
   // Throws: c10::Error if the file cannot be written.
   void write(const std::filesystem::path& path) const;
@@ -80,7 +80,7 @@ class Trace {
     std::chrono::nanoseconds end{};
   };
 
-  // A span whose end the device has not come to, as far as the host knows.
+  // A span that the device has not ended, as far as the host knows.
   struct Coming {
     Span span;
     Moment start;

@@ -20,7 +20,7 @@ bool flat_was_set(const Unit& unit, const FlatGroup& group) {
   return unit.sharding->flat && group.flat.requires_grad() == group.trained.empty();
 }
 
-// `trains(parameter)`: whether it shall be trainable.
+// `trains(parameter)`: whether the parameter is to be trainable.
 template <typename Trains>
 void check_alike(const Unit& unit, const FlatGroup& group, const Trains& trains) {
   const Parameter* trainable = nullptr;

@@ -2,10 +2,11 @@
 // Follows what the user freezes and thaws after a module was wrapped.
 //
 // Note [freezing]: a parameter has two tensors that a user sees, the module's and its shard, and
-// `requires_grad` of both means the same.  Parameter::trainable is what was in force last: a tensor
-// that differs from it was set since then, and both tensors get the new value.  That happens when a
-// forward begins and ends, and when a backward begins, so that a step sees what a plain module
-// would.  Gradients that a parameter has when it is frozen stay, as those of a plain module do.
+// `requires_grad` of both means the same.  Parameter::trainable is the value last in force: a
+// tensor that differs from it was set since then, and both tensors get the new value.  This is
+// checked when a forward begins and ends, and when a backward begins, so that a step sees what a
+// plain module would.  Gradients that a parameter has when it is frozen stay, as those of a plain
+// module do.
 #pragma once
 
 #include "libfsdp/internal/units/unit.h"

@@ -46,7 +46,7 @@ at::Tensor gather_placed(const Parameter& parameter, const at::Tensor& block,
                          const std::string& what) {
   at::Tensor result = block;
   const auto& placements = parameter.placed.placements;
-  // The last cut first.
+  // Undoes the last cut first.
   for (std::size_t cuts = placements.size(); cuts-- > 0;) {
     const Placement& placement = placements[cuts];
     const auto& group = placement.mesh.group();
@@ -54,7 +54,7 @@ at::Tensor gather_placed(const Parameter& parameter, const at::Tensor& block,
         parameter.placed.shape, {placements.begin(), placements.begin() + static_cast<long>(cuts)}};
     const std::int64_t size = layout_of(before).shape[static_cast<std::size_t>(placement.dim)];
     const std::int64_t share = (size + group->size() - 1) / group->size();
-    // Dimension 0 of what is sent is the one that was cut.
+    // The ranks' parts are sent with the dimension of the cut first.
     const at::Tensor own = result.to(parameter.unit->compute_device).transpose(0, placement.dim);
     std::vector<std::int64_t> shape = own.sizes().vec();
     shape[0] = share;

@@ -27,8 +27,8 @@ at::Tensor joined(const at::Tensor& blocks_WN, const ShardLayout& layout, std::i
 // Collective over the unit's sharding group, and those of the parameter's placements.  Builds the
 // whole of a tensor that is cut as the parameter is, from all ranks' rows.  Memory: as joined().
 at::Tensor gather_rows(const Parameter& parameter, const at::Tensor& rows, const std::string& what);
-// Collective over the groups of the parameter's placements.  Builds the whole from what the ranks'
-// modules have; `block` itself if that is the whole.
+// Collective over the groups of the parameter's placements.  Builds the whole tensor from the
+// ranks' blocks; returns `block` itself if it is the whole.
 at::Tensor gather_placed(const Parameter& parameter, const at::Tensor& block,
                          const std::string& what);
 

@@ -41,7 +41,7 @@ Unit& add_unit(Units& units, UnitOfModule& of_module, const torch::nn::Module& m
 }
 
 // Returns units still without parameters.  A module registered in several places is one unit.
-// `apart`: modules in which there is none.
+// `apart`: modules that contain no units.
 Units empty_units(const torch::nn::Module& module, const FsdpOptions& options,
                   const std::vector<const torch::nn::Module*>& apart, UnitOfModule& of_module) {
   Units units;
@@ -60,7 +60,7 @@ Units empty_units(const torch::nn::Module& module, const FsdpOptions& options,
   return units;
 }
 
-// `path` without its last component; "" is the root.
+// Returns `path` without its last component; "" is the root.
 std::string parent_path(const std::string& path) {
   const std::size_t dot = path.rfind('.');
   return dot == std::string::npos ? "" : path.substr(0, dot);
@@ -89,7 +89,7 @@ class UnitFinder {
   std::unordered_map<std::string, const torch::nn::Module*> modules_;
 };
 
-// Gives the units the names that they have in the module around, and adds them.
+// Gives the units the names that they have in the module around them, and adds them.
 void add_inner(Units& units, UnitOfModule& of_module, InnerUnits& inner) {
   const auto renamed = [&](const std::string& name) {
     return name.empty() ? inner.path : inner.path + "." + name;
@@ -104,7 +104,7 @@ void add_inner(Units& units, UnitOfModule& of_module, InnerUnits& inner) {
   }
 }
 
-// Sorts units as their modules follow each other in the tree.
+// Sorts units in the order of their modules in the tree.
 void sort_units(Units& units, const torch::nn::Module& module) {
   std::unordered_map<std::string, std::size_t> places{{"", 0}};
   for (const auto& item : module.named_modules("", /*include_self=*/false))
@@ -114,7 +114,7 @@ void sort_units(Units& units, const torch::nn::Module& module) {
   });
 }
 
-// Finds where parameters lie that are parts of larger ones.
+// Finds the placements of parameters that are parts of larger ones.
 class Places {
  public:
   Places(const torch::nn::Module& root, const Sharding& sharding) : sharding_(sharding) {
@@ -127,7 +127,8 @@ class Places {
       add(child.key(), *child.value());
   }
 
-  // Returns the whole tensor and its placements, compared with what the module has.
+  // Returns the shape of the whole and the placements, after comparing them with the module's
+  // tensor.
   PlacedParameter of(const std::string& name, const at::Tensor& tensor) const {
     PlacedParameter result;
     const std::string path = parent_path(name);
@@ -335,7 +336,7 @@ std::vector<std::unique_ptr<Unit>> units_of(const torch::nn::Module& module,
 
 namespace {
 
-// Has access to what a module has registered without a copy of it.
+// Gives access to the registered parameters of a module without copying them.
 struct Registry : torch::nn::Module {
   using torch::nn::Module::parameters_;
 };

@@ -26,7 +26,7 @@ struct WrappedModule {
   std::size_t registered = 0;  // see check_registered()
 };
 
-// Units of a module below the one that is wrapped, which were made before.
+// Units made earlier for a module below the one that is wrapped.
 struct InnerUnits {
   std::string path;  // of that module
   std::shared_ptr<const WrappedModule> wrapped;

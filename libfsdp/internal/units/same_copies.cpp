@@ -27,7 +27,7 @@ std::string line_of(const Parameter& parameter) {
   return formats::cat("parameter '", parameter.name(), "': CRC-32 ", crc);
 }
 
-// Returns the parameters that ranks along this dimension of the root have alike.
+// Returns the parameters that must be the same on all ranks along this dimension of the root.
 std::vector<const Parameter*> alike_along(const std::vector<const Unit*>& units,
                                           const std::string& name) {
   std::vector<const Parameter*> result;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares what ranks hold alike along the dimensions of a mesh that cut no parameter.
+// Compares the shards that must be the same along dimensions of a mesh that cut no parameter.
 #pragma once
 
 #include <memory>

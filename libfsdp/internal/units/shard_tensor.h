@@ -13,15 +13,16 @@
 
 namespace fsdp::internal {
 
-// Shares the memory of `view`; has one version counter for itself and its data().
-// `whole`: the shape of the tensor of which it is a part; empty with `is_flat`: of several.
+// Returns a tensor in the memory of `view`, with one version counter for itself and its data().
+// `whole`: the shape of the tensor of which it is a part.  `is_flat`: it is of several; `whole` is
+// empty.
 at::Tensor shard_tensor(const at::Tensor& view, std::vector<std::int64_t> whole,
                         bool is_flat = false);
 
 struct EngineLife;
-// Tells whose shard it is.
+// Records the owner of a shard.
 void set_owner(const at::Tensor& shard, const std::shared_ptr<EngineLife>& life);
-// Returns null for any other tensor.
+// Returns the owner of a shard; null for any other tensor.
 std::shared_ptr<EngineLife> owner_of(const at::Tensor& tensor) noexcept;
 
 // A shard of one parameter, of several, or another tensor.

@@ -12,14 +12,14 @@
 
 namespace fsdp::internal {
 
-// Sets the groups of the options if a mesh is given instead.
+// Sets the groups of the options from their mesh, if one is given.
 // Throws: c10::Error if groups are given, too, or for a number of dimensions that does not fit the
 // strategy.
 void take_groups_of_mesh(FsdpOptions& options);
 
 struct Mesh {
   std::shared_ptr<ProcessGroup> shard;      // of size 1: nothing is sharded
-  std::shared_ptr<ProcessGroup> replicate;  // null: no copies
+  std::shared_ptr<ProcessGroup> replicate;  // null: no replicas
 };
 
 // Collective.  Makes the groups that a strategy needs from those of the options.
@@ -30,12 +30,12 @@ Mesh mesh_of(const FsdpOptions& options);
 // What the units of one wrapper share.
 struct Sharding {
   Mesh mesh;  // see mesh_of()
-  // The dimensions that `mesh` is made of, if they are of a larger one.
+  // The dimensions that `mesh` is made of, if FsdpOptions::device_mesh gave them.
   std::optional<DeviceMesh> device_mesh;
   ShardingStrategy strategy = ShardingStrategy::kFullShard;
   bool reshards_after_forward = true;
-  // Of a unit that is resharded after forward, until its backward these ranks hold it together:
-  // part of the mesh's.  Null: only the shards stay.
+  // The ranks, some of the mesh's, that hold a unit together after its forward, until its backward.
+  // Null: only the shards stay.
   std::shared_ptr<ProcessGroup> kept_over;
   bool is_offloaded = false;  // shards and gradients are in memory of the host
   bool flat = false;          // the optimizer gets FlatGroup::flat
@@ -50,11 +50,12 @@ struct Sharding {
   int world_size() const noexcept { return mesh.shard->size(); }
 };
 
-// Returns it without its mesh.
+// Returns the sharding that the options describe, without its mesh.
 Sharding sharding_of(const FsdpOptions& options);
 
-// Collective.  Returns the `size` ranks that follow each other in `group`, with this one.
-// Throws: c10::Error if the group does not consist of such.
+// Collective.  Divides the group into runs of `size` consecutive ranks, and returns this rank's
+// run.
+// Throws: c10::Error if `size` does not divide the size of the group.
 std::shared_ptr<ProcessGroup> neighbours(const std::shared_ptr<ProcessGroup>& group, int size);
 
 // What fully_shard() is given beyond FsdpOptions.

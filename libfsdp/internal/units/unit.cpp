@@ -18,7 +18,7 @@
 namespace fsdp::internal {
 namespace {
 
-// oneDNN and MKL work best on such addresses.
+// oneDNN and MKL work best on addresses with this alignment.
 constexpr std::int64_t kAlignment = 64;
 
 // Marks the storages of parameters: a DataPtr with this deleter has the Parameter as its context.
@@ -29,8 +29,8 @@ c10::StorageImpl* storage_of(const at::Tensor& tensor) {
 }
 
 // The storage of a sharded parameter is locked, and claims to be on the meta device.  Code that
-// reads it without an operator gets an error, or (a serializer) finds that the tensor and its
-// storage do not fit.
+// reads it without an operator gets an error, or (a serializer) finds that the devices of the
+// tensor and its storage differ.
 at::DataPtr freed_pointer(Parameter* parameter) {
   return {nullptr, parameter, &keep_parameter, c10::Device(c10::kMeta)};
 }
@@ -69,7 +69,8 @@ at::Tensor rows_of(const Parameter& parameter, int rank) {
       .view(parameter.layout.shape_of(rank));
 }
 
-// Returns a tensor of the shape and device of `full`.  Its storage has no memory, and says `why`.
+// Returns a tensor with the shape and device of `full`, whose storage has no memory, and says
+// `why`.
 at::Tensor tensor_without_memory(const at::Tensor& full, c10::ScalarType dtype,
                                  std::optional<c10::DispatchKey> observer, std::string why) {
   // A tensor takes its device from the storage it is made with.
@@ -104,7 +105,8 @@ std::string text_of_trained(const FlatGroup& group) {
   return text.str();
 }
 
-// One counter for the whole unit, because every operator asks whether any of it was written.
+// Shares one version counter in the whole unit, because every operator asks whether any of it was
+// written.
 void share_version(Unit& unit) {
   const auto& version = unit.parameters.front()->shard.unsafeGetTensorImpl()->version_counter();
   for (const FlatGroup& group : unit.groups) {
@@ -337,7 +339,7 @@ bool still_taken(const Parameter& parameter) noexcept {
 
 void shard_was_written(Parameter& parameter) noexcept {
   parameter.shard.unsafeGetTensorImpl()->bump_version();
-  // For graphs that saved the module's tensor, if it lies in the shard.
+  // For graphs that saved the module's tensor, which may lie in the shard.
   parameter.full.unsafeGetTensorImpl()->bump_version();
   ++parameter.full_version;
 }

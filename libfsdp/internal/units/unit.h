@@ -10,7 +10,7 @@
 // All ranks' buffers have one size, so an all-gather of bytes moves a unit of any dtypes.  A
 // gathered unit is laid out parameter by parameter: the ranks' shares of one parameter follow each
 // other, and because all but the last are full, the parameter is contiguous with its padding at the
-// end.  What only aligns the next parameter follows in the same way, and so do the trailers.
+// end.  The padding that aligns the next parameter, and the trailers, are laid out in the same way.
 //
 //   full    [ w of rank 0, 1, ... | b of rank 0, 1, ... | ... | trailers of rank 0, 1, ... ]
 //
@@ -66,12 +66,12 @@ struct Parameter {
 
   // See gradients.h.
   at::Tensor kept;         // the whole gradient of backwards without synchronization
-  bool kept_sent = false;  // and it is being reduced
+  bool kept_sent = false;  // `kept` is being reduced
   at::Tensor aside;        // the reduced gradient, while a stand-in holds its place
   at::Tensor spare;        // a stand-in for `full` that is not in use
   // The shard's version when the last forward began: tells which parameter was changed since.
   std::uint32_t version = 0;
-  // The version of `full` when the library last let go of it: between steps nobody else moves it.
+  // The version of `full` when the library last let go: between steps nobody else changes it.
   std::uint32_t full_version = 0;
   // The shard's version when this forward put another tensor in the place of `full`, see
   // written_parameters.h: operators on that tensor are not observed.
@@ -93,7 +93,7 @@ struct FlatGroup {
   c10::ScalarType reduce_dtype{};      // of gradients while they are reduced
   std::vector<Parameter*> parameters;
   std::vector<Parameter*> trained;  // the trainable ones
-  std::string trained_text;         // says which, if some are not: ranks compare it
+  std::string trained_text;         // says which ones train, if some do not; ranks compare it
   std::int64_t numel = 0;           // of a rank's share with padding
   std::int64_t grad_numel = 0;      // of a rank's share of the gradients, with padding
   std::int64_t local_offset = 0;    // in bytes, in Unit::local
@@ -111,7 +111,7 @@ struct FlatGroup {
   // [W, block_numel], reduce_dtype, rank-major: the full gradients of this backward.
   at::Tensor staging;
   at::Tensor zeros;  // what staging on an accelerator puts between gradients
-  // [grad_numel], reduce_dtype: gradients that are reduced inside a copy, and not over the copies.
+  // [grad_numel], reduce_dtype: gradients that are reduced inside a replica, not over replicas.
   at::Tensor partial;
 };
 
@@ -127,7 +127,7 @@ struct Trailer {
   std::uint64_t written = 0;  // see Note [writes in forward] in written_parameters.h
 };
 
-// Its size in bytes, with padding that keeps the data after it aligned.
+// The size of a trailer in bytes, with padding that keeps the data after it aligned.
 inline constexpr std::int64_t kTrailerBytes = 64;
 static_assert(sizeof(Trailer) <= kTrailerBytes);
 
@@ -153,7 +153,7 @@ struct Unit {
   bool reshards_after_forward = true;
   bool reshards_after_backward = true;
   bool syncs_gradients = true;  // backward reduces them
-  bool all_reduces = true;      // and takes the mean over the copies
+  bool all_reduces = true;      // and takes the mean over the replicas
   bool is_called = false;       // by call(), which casts what goes in and comes out
   // Stays unsharded until the next forward.
   bool outlives_backward = false;
@@ -162,13 +162,13 @@ struct Unit {
   std::uint32_t gathered_version = 0;  // value of version() when it was last unsharded
 
   UnitState state = UnitState::kSharded;
-  // While sharded between forward and backward, if it is kept over some ranks: this one's part of
+  // While sharded between forward and backward, if some ranks keep it together: this rank's part of
   // `full`, in bytes.
   at::Tensor piece;
   std::shared_ptr<Gather> gather;    // while gathering
   std::int64_t gather_position = 0;  // of its block in the gather's blocks, in bytes
   at::Tensor full;                   // bytes, while unsharded
-  // Streams of the caller that may use `full`: they are after its gather, and it outlives their
+  // Streams of the caller that may use `full`: ordered after its gather, and `full` outlives their
   // use.
   std::vector<c10::StreamId> used_in;
   bool prefetched = false;  // gathered ahead of its first use
@@ -200,7 +200,7 @@ struct Unit {
 // `unit_name`: the unit's in the module that is asked for it.
 std::string flat_name(const std::string& unit_name, const Unit& unit, const FlatGroup& group);
 
-// Returns the name that something has inside the module at `path`; nothing if it is not in it.
+// Returns `name` relative to the module at `path`; nothing if it is not inside that module.
 std::optional<std::string> name_in(const std::string& path, const std::string& name);
 
 // Returns whether they are the same unit, or one is inside the other.
@@ -217,7 +217,7 @@ std::string changed_since_forward(const Unit& unit);
 // Requires: the unit's local buffer, on the CPU.
 Trailer& trailer_of(Unit& unit) noexcept;
 
-// Gives it its place among the units of an engine, which ranks compare.
+// Sets the unit's number among the units of an engine, also in the trailer, which ranks compare.
 void set_id(Unit& unit, std::int64_t id);
 
 // Returns how a parameter is cut over so many ranks.
@@ -230,14 +230,14 @@ void set_grad_offsets(FlatGroup& group);
 // Sets layouts and offsets, and makes the unit's buffer, with shards whose values are zeros.
 // Requires: the mesh of its sharding.  `compute_device`: of the unit's gathers.
 void lay_out(Unit& unit, c10::Device compute_device);
-// Writes this rank's rows of the module's tensor to the shard, and takes the tensor's memory.
+// Writes this rank's rows of the module's tensor to the shard, and frees the tensor's memory.
 // Requires: lay_out(); the tensor is on the device of the unit's gathers.
 void cut(Parameter& parameter);
 
 // Replaces the storages of the module's tensors by the unit's own, without memory.  `observer`: the
 // dispatch key that sees operators on them from now on.
 void take_over(Unit& unit, std::optional<c10::DispatchKey> observer);
-// Restores tensors whose error says that the wrapper is gone.
+// Leaves tensors without memory, whose error says that the sharded module is gone.
 void let_go(Unit& unit) noexcept;
 
 // Points the module's tensors into `full` (see Note [layout of a unit]), or into the local buffer

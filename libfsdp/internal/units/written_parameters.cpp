@@ -16,8 +16,8 @@
 namespace fsdp::internal {
 namespace {
 
-// Returns a 0-dimensional int64 tensor on the device: a sum in which every element counts by its
-// place.
+// Returns a 0-dimensional int64 tensor on the device: a checksum that depends on every element and
+// its place.
 at::Tensor sum_of(const at::Tensor& whole) {
   const at::Tensor real = whole.is_complex() ? at::view_as_real(whole) : whole;
   const auto dtype = real.element_size() == 8   ? c10::kLong
@@ -38,7 +38,7 @@ void note_written(const Parameter& parameter, const at::Tensor& whole) {
   Unit& unit = *parameter.unit;
   unit.last_written = &parameter;
   if (parameter.layout.world_size == 1) return;
-  // Offloaded shards: the host would have to wait for the values.
+  // For offloaded shards the host would have to wait for the values.
   if (unit.local.device() != whole.device()) return;
   if (!unit.local.is_cpu()) {
     written_in_trailer(unit).mul_(31).add_(sum_of(whole)).add_(parameter.offset);
@@ -54,7 +54,8 @@ void note_written(const Parameter& parameter, const at::Tensor& whole) {
   sum(dense.const_data_ptr(), dense.nbytes());
 }
 
-// Zeroes the elements of the shard that `rows` changed.  Throws if any of them is not zero there.
+// Zeroes the elements of the shard that `rows` changed.  Throws if one of them is not zero in
+// `rows`.
 void take_zeros(at::Tensor& shard, const at::Tensor& rows, const Parameter& parameter,
                 const std::string& writer) {
   const at::Tensor before = shard.to(rows.options());
@@ -77,7 +78,7 @@ void take_written(Parameter& parameter, const at::Tensor& whole, const std::stri
   const OwnWork own;
   const at::Tensor rows = rows_of(whole, parameter.layout, parameter.unit->sharding->rank());
   at::Tensor shard = parameter.shard.detach();
-  // Without sharding and cast the parameter lies in the shard.
+  // Without sharding and without a cast, the parameter lies in the shard.
   if (rows.numel() != 0 && rows.const_data_ptr() != shard.const_data_ptr()) {
     if (rows.scalar_type() == shard.scalar_type())
       shard.copy_(rows);

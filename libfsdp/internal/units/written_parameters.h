@@ -11,10 +11,9 @@
 // graph has saved, at the module's tensor, with sharding as without.
 //
 // Every rank must write the same values, because it computed with all of them but keeps only its
-// rows.  So the trailer of a unit's block holds a sum of all that a rank wrote since it was wrapped
-// (a CRC-32; on an accelerator one that the device computes), and ranks that share a copy of the
-// parameters compare it at the unit's next gather.  Writes to offloaded parameters are not
-// compared.
+// rows.  So the trailer of a unit's block holds a checksum of all that a rank wrote since it was
+// wrapped (a CRC-32; on an accelerator one that the device computes), and the ranks of a replica
+// compare it at the unit's next gather.  Writes to offloaded parameters are not compared.
 //
 // If the unit computes in another dtype than that of its shards, the written copy was rounded
 // before.  Zeros are exact in any dtype, and elements that were not zeroed keep their value in the
@@ -29,15 +28,16 @@
 
 namespace fsdp::internal {
 
-// Takes this rank's rows of `whole`, which `writer` left in the parameter, in the dtype of compute.
+// Copies this rank's rows of `whole`, which `writer` left in the parameter, to the shard.  `whole`
+// is in the dtype of compute.
 // Throws: c10::Error naming the parameter if a shard of another dtype would be rounded.
 void take_written(Parameter& parameter, const at::Tensor& whole, const std::string& writer);
 
 // Returns whether the tensor in the parameter's place is another one whose values can be taken: of
 // its shape, dtype and device, and not another parameter.
 bool is_replaced(const Parameter& parameter) noexcept;
-// Takes its values, and restores the parameter's own tensor.  Requires: is_replaced.  Throws: what
-// take_written throws.
+// Takes the replacement's values, and restores the parameter's own tensor.
+// Requires: is_replaced.  Throws: what take_written throws.
 void take_replacement(Parameter& parameter);
 
 // Stops comparing what ranks wrote before, because they failed at different places.

@@ -28,7 +28,7 @@ namespace {
 
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
-// Keeps for good what nobody has waited for: the bytes may still move.
+// Keeps forever the tensors of work that nobody has waited for: the bytes may still move.
 void keep(WorkPtr work, Tensors tensors) {
   static std::mutex mutex;
   static auto* const kept = new std::vector<std::pair<WorkPtr, Tensors>>;
@@ -46,7 +46,7 @@ struct Collective {
   // Both may be called again later, by replays of a graph.
   std::function<WorkPtr()> move;  // starts to move the bytes
   std::function<void()> reduce;   // once they are here; may be empty
-  bool host_waits = false;        // also the host, in wait()
+  bool host_waits = false;        // wait() also blocks the host
 };
 
 class SimWork final : public c10d::Work {

@@ -3,8 +3,8 @@
 // ProcessGroupNCCL orders them.  Gloo moves the bytes between threads or processes.
 //
 // A collective runs on a stream of its group, after the work that is on the current stream when it
-// is issued.  wait() holds up the current stream; the host goes on.  The collective keeps its
-// tensors until somebody has waited, and for good if nobody does.
+// is issued.  wait() blocks the current stream and not the host.  The collective keeps its tensors
+// until somebody has waited, and forever if nobody does.
 #pragma once
 
 namespace fsdp::test::sim {

@@ -37,7 +37,7 @@ Chains& chains() {
   return *instance;
 }
 
-// The program itself: the project's code is linked statically.
+// Returns the base of the program itself: the project's code is linked statically.
 void* own_base() {
   static void* const base = [] {
     Dl_info info{};

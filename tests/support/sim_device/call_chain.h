@@ -11,8 +11,8 @@ namespace fsdp::test::sim {
 int call_chain();
 
 // Returns "copy_out (libfsdp/internal/engine/gather.cpp:190) < finish (...) < ...", innermost
-// first. Omits LibTorch, except optimizers and the start of a backward, and the simulated device
-// itself. Thread-safe.
+// first.  Omits LibTorch, except optimizers and the start of a backward, and the simulated device
+// itself.  Thread-safe.
 std::string chain_text(int chain);
 
 }  // namespace fsdp::test::sim

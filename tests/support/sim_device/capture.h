@@ -9,24 +9,23 @@
 // Work that is called between the two is recorded, and done by replays alone: at the end the
 // device's memory, and pinned memory, is what it was at the beginning.
 //
-// Streams.  A stream is part of a capture from when it waits for an event of it, and has to be
-// waited for by the stream that the capture began on before it ends.  Reported: the default stream
-// as a part; work and
-// allocations on other streams of the device, by whatever thread; waits in a capture for events of
-// outside, and outside for events of a capture.  Races are looked for among the work of a capture;
-// what its streams did before is compared at replays.
+// Streams.  A stream becomes part of a capture when it waits for an event of the capture; before
+// the capture ends, the stream that it began on must wait for it.  Reported: the default stream as
+// a part; work and allocations on other streams of the device, by whatever thread; waits in a
+// capture for events of outside, and outside for events of a capture.  Races are looked for among
+// the work of a capture; what its streams did before is compared at replays.
 //
-// The host.  Reported: every wait for the device, every question about an event or a stream, copies
-// from and to memory that is not pinned, allocations of pinned memory.
+// The host.  Reported: every wait for the device, every query of an event or a stream, copies from
+// and to memory that is not pinned, allocations of pinned memory.
 //
-// Memory.  Allocations come from memory of the graph's own.  What is freed is lent again in the
-// same capture and on the same stream, and else only when the graph is gone.
+// Memory.  Allocations come from memory of the graph's own.  Freed memory is lent again only in the
+// same capture on the same stream, or when the graph is gone.
 //
 // Random numbers.  Each replay draws the next ones of the device's generator; a capture draws none.
 // Other generators are reported.
 //
-// Not as on CUDA: a device has one capture at a time; collectives of a capture do run once, so that
-// all ranks have to capture them at the same time, as they have to replay them.
+// Unlike CUDA: a device has one capture at a time; collectives of a capture run once, so all ranks
+// must capture them at the same time, as they must replay them.
 #pragma once
 
 #include <memory>
@@ -41,7 +40,7 @@ class Capture {
  public:
   // Throws: c10::Error on the default stream, and while the device captures.
   explicit Capture(int device);
-  // If it was not ended, what was recorded is forgotten.
+  // Drops the recording if end() was not called.
   ~Capture();
   Capture(const Capture&) = delete;
   Capture& operator=(const Capture&) = delete;
@@ -51,7 +50,7 @@ class Capture {
   Graph end();
 
  private:
-  // Returns the recording, which nothing is added to any more.
+  // Ends the recording and returns it.
   std::unique_ptr<Recording> stop();
 
   std::unique_ptr<Recording> recording_;

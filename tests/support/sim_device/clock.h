@@ -11,7 +11,7 @@ namespace fsdp::test::sim {
 
 class Clock {
  public:
-  // Returns the time of the last work of a stream that is known; 0: of none.
+  // Returns the time of the last known work of a stream; 0: none is known.
   std::uint32_t at(int stream) const noexcept {
     const auto index = static_cast<std::size_t>(stream);
     return index < times_.size() ? times_[index] : 0;
@@ -30,8 +30,8 @@ class Clock {
     ++over_at_;
     return ++times_[index];
   }
-  // When all that is known is over, in seconds of a device on which every kernel takes one and
-  // starts as soon as it may.
+  // Returns when all known work is over, in seconds, on a device where every kernel takes one
+  // second and starts as soon as it may.
   std::int64_t over_at() const noexcept { return over_at_; }
 
  private:

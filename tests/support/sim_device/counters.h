@@ -12,7 +12,7 @@ namespace fsdp::test::sim {
 struct MemoryCounters {
   std::int64_t allocations = 0;
   std::int64_t live_bytes = 0;
-  // With what was freed, but cannot be used again before another stream came so far.
+  // Live bytes, and freed ones that cannot be reused before another stream has come far enough.
   std::int64_t held_bytes = 0;
   std::int64_t peak_live_bytes = 0;
   std::int64_t peak_held_bytes = 0;

@@ -16,7 +16,7 @@ void count_memory(int device, int stream, std::int64_t live_bytes, std::int64_t 
 void count_allocation(int device, int stream);
 void count_kernel(const Access& work);
 void count_replay(int device);
-// The host waits for the device: counts it, also by its place.
+// Counts a wait of the host for the device, also by its place.
 void count_wait(int device, std::int64_t Counters::*kind);
 
 }  // namespace fsdp::test::sim

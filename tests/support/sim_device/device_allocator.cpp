@@ -36,7 +36,7 @@ struct Block {
   bool is_live = false;
   std::uint64_t loan = 0;
   int graph = 0;                         // whose own memory it is
-  std::map<int, std::uint32_t> used_on;  // by other streams; a time once it is freed
+  std::map<int, std::uint32_t> used_on;  // by other streams; the times once it is freed
   Shadow shadow;
 };
 
@@ -51,7 +51,7 @@ Pool& pool_of(int device) {
   return pools->at(static_cast<std::size_t>(device));
 }
 
-// All blocks, by address.  They are never given back.
+// All blocks, by address.  They are never destroyed.
 std::map<const char*, Block*>& blocks() {
   static auto* const instance = new std::map<const char*, Block*>;
   return *instance;
@@ -80,7 +80,7 @@ void poison(const Block& block) {
   std::memset(on_host(block.address), kPoison, block.bytes);
 }
 
-// Returns the capture that the block is memory of, as long as it goes on.
+// Returns the capture in progress whose memory the block is; null if there is none.
 Recording* recording_into(const Block& block) {
   Recording* const recording = recording_of(block.device);
   return recording != nullptr && recording->number == block.graph ? recording : nullptr;
@@ -102,7 +102,7 @@ void free_block(void* context) {
   if (block.used_on.empty()) {
     make_free(block);
   } else if (block.graph != 0) {
-    // Only events could tell when it is free, and a capture cannot ask them.
+    // Only events could tell when the block is free, and a capture must not query them.
   } else {
     pool_of(block.device).waiting.push_back(&block);
   }
@@ -186,7 +186,7 @@ class DeviceAllocator final : public c10::Allocator {
   }
 };
 
-// Work of a capture uses memory.
+// Notes that work of a capture uses memory.
 void note_recorded(const Access& access, const Block& block, const void* memory, std::size_t bytes,
                    bool write) {
   Recording* const recording = recording_of(device_of_stream(access.stream));
@@ -327,7 +327,7 @@ void release_waiting_blocks(int device) {
       still.push_back(block);
       continue;
     }
-    // Whoever gets it next is after what those streams did.
+    // The next user of the block is ordered after the work of those streams.
     for (const auto& [stream, time] : block->used_on) block->shadow.settle(stream, time);
     make_free(*block);
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every operator that is not the device's own: the CPU's kernel on the same memory.
+// Runs every operator that the device does not have itself: the CPU's kernel on the same memory.
 #include <algorithm>
 #include <cstddef>
 #include <map>
@@ -150,7 +150,7 @@ class HostCall {
       refuse_in_capture(device, std::string(work_.name) + " copies a tensor of the host");
   }
 
-  // Numbers that are no tensors are for the host.
+  // Results that are numbers and not tensors go to the host, which waits for them.
   void wait_for_values(c10::Device device) {
     const bool has_number = std::any_of(stack_.begin(), stack_.end(), [](const c10::IValue& value) {
       return value.isBool() || value.isInt() || value.isDouble() || value.isScalar();
@@ -159,7 +159,7 @@ class HostCall {
     wait_on_host(mark_of(current_stream(device.index())), &Counters::item_waits);
   }
 
-  // Random numbers come from the device's generator.
+  // Draws random numbers from the device's generator.
   void draw_from(c10::Device device) {
     const auto& arguments = op_.schema().arguments();
     for (std::size_t i = 0; i < arguments.size(); ++i) {
@@ -225,7 +225,7 @@ TORCH_LIBRARY_IMPL(_, PrivateUse1, library) {
   library.fallback(torch::CppFunction::makeFromBoxedFunction<&fall_back>());
 }
 
-// Operators that LibTorch composes of others for most devices, and has one kernel for on CUDA.
+// Operators that LibTorch composes of others on most devices, and runs as one kernel on CUDA.
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   for (const char* const name :
        {"_chunk_cat.out", "split_with_sizes_copy.out", "_foreach_add_.List", "_foreach_mul_.Tensor",

@@ -12,7 +12,7 @@ namespace fsdp::test::sim {
 // call_chain.h).  Equal findings count as one.  Thread-safe.
 void report(std::string what, std::vector<std::pair<std::string, int>> chains);
 
-// Returns what was found since the last call, a text each with its chains of calls.  Thread-safe.
+// Returns what was found since the last call, one text each, with chains of calls.  Thread-safe.
 std::vector<std::string> take_findings();
 
 }  // namespace fsdp::test::sim

@@ -26,12 +26,12 @@ class HostAliases {
   std::map<c10::StorageImpl*, c10::Storage> storages_;
 };
 
-// Moves a result of work to the device: new memory of the current stream.
+// Moves a result of work to the device, into new memory of the current stream.
 at::Tensor moved_to_device(const at::Tensor& result, c10::Device device, const Access& work);
 
 // Runs one kernel on the current stream of the first device tensor among `inputs`: `compute` gets
-// an alias for each device tensor and the other inputs as they are.  It may be called again later,
-// by replays of a graph: it owns what it uses.
+// an alias for each device tensor and the other inputs as they are.  Replays of a graph may call it
+// again later, so it must own what it uses.
 // Returns: its results, on the device; undefined ones stay undefined.
 using Tensors = std::vector<at::Tensor>;
 Tensors run_kernel(const char* name, const Tensors& inputs,

@@ -33,7 +33,7 @@ struct HostCopy {
 
 struct PinnedBlock {
   std::size_t bytes = 0;
-  std::uint64_t number = 0;  // each block has another one
+  std::uint64_t number = 0;  // different for each block
   int copies = 0;            // that are not over
   bool is_freed = false;
 };
@@ -57,8 +57,7 @@ std::map<std::uintptr_t, PinnedBlock>::iterator block_of(const void* address) {
   return at < block->first + block->second.bytes ? block : pinned().end();
 }
 
-// Memory that copies still use is kept until they are over, as the caching allocator of a device
-// does it.
+// Keeps memory until the copies that use it are over, as a device's caching allocator does.
 void free_pinned(void* memory) {
   const Lock lock;
   const auto block = block_of(memory);

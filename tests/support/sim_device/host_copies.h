@@ -22,13 +22,12 @@ bool is_pinned(const void* address);
 // `host`: contiguous, in pinned memory, with the bytes that were copied.
 void queue_copy_to_host(const Access& copy, const at::Tensor& host);
 void queue_copy_from_host(const Access& copy, const at::Tensor& host);
-// The memory of a contiguous tensor in pinned memory, for copies that come later.  Does not keep
-// it.
+// Refers to the pinned memory of a contiguous tensor, for later copies.  Does not own the memory.
 class PinnedBytes {
  public:
   explicit PinnedBytes(const at::Tensor& host);
-  // Returns a tensor of the memory.  If it was freed, reports the work, and returns an undefined
-  // one.
+  // Returns a tensor of the memory.  If the memory was freed, reports the work and returns an
+  // undefined tensor.
   at::Tensor tensor(const Access& now) const;
 
  private:

@@ -153,7 +153,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> gru_cell_backward(const Tenso
 
 // ---- dropout
 
-// LibTorch's own draws from the generator of the CPU.
+// Draws from the generator of the CPU as LibTorch's own dropout does.
 std::tuple<Tensor, Tensor> dropout(const Tensor& input, double rate, std::optional<bool> training) {
   at::Generator generator = at::globalContext().defaultGenerator(input.device());
   const bool draws = training.value_or(true);
@@ -170,7 +170,7 @@ std::tuple<Tensor, Tensor> dropout(const Tensor& input, double rate, std::option
 
 // ---- attention
 
-// Attention of plain operators: of sdp::SDPBackend.
+// Returns the kind of sdp::SDPBackend that consists of plain operators.
 std::int64_t choose_attention(const Tensor&, const Tensor&, const Tensor&, const MaybeTensor&,
                               double, bool, std::optional<double>, bool) {
   constexpr std::int64_t kMath = 0;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One lock for the whole simulated device: its parts call each other, and are never called for
-// long.
+// One lock for the whole simulated device: its parts call each other, and calls are short.
 #pragma once
 
 #include <mutex>

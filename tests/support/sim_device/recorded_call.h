@@ -14,19 +14,18 @@
 
 namespace fsdp::test::sim {
 
-// Puts another tensor in the place of each one in a value: a tensor, or a list of them.
+// Replaces each tensor of a value, which is a tensor or a list of tensors, by change(tensor).
 void change_tensors(c10::IValue& value, const std::function<at::Tensor(const at::Tensor&)>& change);
 
 class RecordedCall {
  public:
-  // `arguments`: of the CPU.  The tensors of `aliases` are device memory, those of `outputs` get
-  // their size and memory from the operator.  All others have for good the values that they have
-  // now.
+  // `arguments`: on the CPU.  Tensors in `aliases` are device memory; tensors in `outputs` get
+  // their size and memory from the operator; all others keep their present values.
   RecordedCall(const c10::OperatorHandle& op, const torch::jit::Stack& arguments,
                const std::vector<at::Tensor>& aliases, const std::vector<at::Tensor>& outputs);
 
-  // What the call put into `made`, a result or an output, goes to device memory, of which `to` is
-  // an alias.
+  // Has run() copy what the call put into `made`, a result or an output, to the device memory of
+  // which `to` is an alias.
   void moves(const at::Tensor& made, const at::Tensor& to);
   // Call once, after moves().
   void set_results(const torch::jit::Stack& results);

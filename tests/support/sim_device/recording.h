@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A capture while it goes on: what the parts of the simulated device tell it, and how they ask.
+// A capture in progress, as the parts of the simulated device use it.
 //
 // Operators run in a capture too, because only a run gives the sizes of results.  A recording
 // therefore saves memory before it is written, and puts it back at the end.
@@ -46,11 +46,11 @@ class Recording {
 
   // Returns the work's place in `work`.
   int add(const Access& access);
-  // Accesses to a block in the capture: they are in no order with those outside of it.
+  // Returns the accesses to a block in the capture, which have no order with those outside of it.
   Shadow& shadow_of(const char* block) { return shadows_[block]; }
-  // Keeps the content of a block, if it was not kept before, as it was at the beginning.
+  // Saves the content that a block had at the beginning, unless it was saved before.
   void save(const char* block, std::size_t bytes, std::uint64_t loan);
-  // Work draws random numbers.
+  // Saves the state of a generator, from which work draws random numbers.
   void save(const at::Generator& generator);
   // Puts contents and generators back, except of memory that was freed.
   void restore();
@@ -68,23 +68,23 @@ class Recording {
   std::vector<std::pair<at::Generator, at::Tensor>> generators_;  // with their states
 };
 
-// Returns the capture that goes on; null if there is none.
+// Returns the capture in progress; null if there is none.
 // Requires: the lock, as long as the result is used.
 Recording* recording_of(int device);
-// Makes it the device's; null ends it.
+// Sets the device's capture; null: ends it.
 void set_recording(int device, Recording* recording);
 
-// Whether work is recorded, and has to say how it is done again.
+// Returns whether work is recorded: record() must then say how it is done again.
 inline bool is_recorded(const Access& work) noexcept {
   return work.node >= 0;
 }
 // Keeps how to do recorded work again.  Thread-safe.
 void record(const Access& work, std::function<void(const Access& now)> run);
-// Recorded work on the device draws from the generator.  Reports one that is not the device's own.
-// Thread-safe.
+// Notes that recorded work on the device draws from the generator.  Reports a generator that is not
+// the device's own.  Thread-safe.
 void record_draws(int device, const at::Generator& generator);
-// Reports what must not be done in a capture: "in a capture: <what>".  Returns false if none goes
-// on on the device.  Thread-safe.
+// If the device captures, reports "in a capture: <what>" and returns true; else returns false.
+// Thread-safe.
 bool refuse_in_capture(int device, const std::string& what);
 
 }  // namespace fsdp::test::sim

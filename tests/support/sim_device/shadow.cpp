@@ -15,7 +15,7 @@ bool is_ordered(const Access& earlier, const Access& now, const Clock& known) {
 
 }  // namespace
 
-// Makes a range begin at `at`, if one covers it.
+// Splits the range that covers `at`, if there is one, so that a range begins there.
 void Shadow::cut(std::size_t at) {
   auto range = ranges_.upper_bound(at);
   if (range == ranges_.begin()) return;

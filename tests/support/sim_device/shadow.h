@@ -30,10 +30,10 @@ class Shadow {
   using OnConflict = std::function<void(Conflict, const Access& earlier)>;
 
   // Notes an access to the bytes [begin, end).  `known`: the clock of its stream.  Calls
-  // `on_conflict` for every earlier access to them that it is not ordered after.
+  // `on_conflict` for every earlier access to these bytes that the new one is not ordered after.
   void touch(std::size_t begin, std::size_t end, bool write, const Access& now, const Clock& known,
              const OnConflict& on_conflict);
-  // Forgets accesses of a stream up to a time: whatever comes now is after them.
+  // Forgets accesses of a stream up to a time: later accesses are ordered after them.
   void settle(int stream, std::uint32_t time);
 
  private:

@@ -87,7 +87,8 @@ const char* waited_for(std::int64_t Counters::*kind) {
   return "a number";
 }
 
-// Reports that the host looks at a mark which no work will ever reach.
+// Returns whether the mark is of a capture, so that no work will reach it.  Reports the host's
+// query of such a mark.
 bool is_of_ended_capture(const Mark& mark) {
   if (mark.capture == 0) return false;
   report("the host waits for, or asks about, an event of " + full_stream_name(mark.stream) +

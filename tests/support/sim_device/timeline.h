@@ -28,11 +28,11 @@ namespace fsdp::test::sim {
 
 // How far a device is behind the host.
 enum class Progress {
-  // No work is over before the host has waited for it: memory is at its worst.  Who asks about one
-  // event again, and queued nothing in between, waits for it.
+  // No work is over before the host has waited for it: memory is at its worst.  A caller that asks
+  // about an event again, and queued nothing in between, waits for the event.
   kLate,
   kEager,  // all work is over when somebody asks: memory is at its best
-  // No work is ever over for who asks, as behind a collective that another rank never joins.
+  // A query never finds work over, as behind a collective that another rank never joins.
   kStuck,
 };
 
@@ -65,26 +65,26 @@ void set_current_stream(const c10::Stream& stream);
 
 // Puts the next work on a stream.  `name` lives forever.
 Access begin_kernel(const c10::Stream& stream, const char* name);
-// The stream gets memory, which is not work but has a time.
+// Begins an allocation on the stream, which is not work but has a time.
 Access begin_allocation(const c10::Stream& stream);
-// Returns what an access that has begun is ordered after, and itself.
+// Returns the clock of the work that a begun access is ordered after, the access included.
 Clock known_to(const Access& access);
-// Returns what the stream has done and was ordered after, without a capture.
+// Returns the stream's clock outside of captures: its own work, and what it was ordered after.
 Clock clock_of(int stream);
 // Returns the point that the stream has come to.
 Mark mark_of(const c10::Stream& stream);
-// What comes on the stream from now on is after the mark.  A mark of a capture makes the stream
-// part of it.
+// Orders later work on the stream after the mark.  A mark of a capture makes the stream part of
+// that capture.
 void wait_on_stream(const c10::Stream& stream, const Mark& mark);
 void order(const c10::Stream& earlier, const c10::Stream& later);
 
-// The host waits.  `kind`: the counter that counts it.
+// Has the host wait for the mark.  `kind`: the counter of such waits.
 void wait_on_host(const Mark& mark, std::int64_t Counters::*kind);
-// The host waits for all streams of the device, which no counter counts.
+// Has the host wait for all streams of the device; no counter counts this.
 void synchronize(int device);
-// The host asks whether work is over.  Returns true if it must not, because of a capture.
+// Call when the host asks whether work is over.  Returns true if a capture forbids the question.
 bool refuse_question(const Mark& mark);
-// The host learns of it without waiting.
+// Makes the clock known to the host without a wait.
 void learn(int device, const Clock& clock);
 bool host_knows(int device, int stream, std::uint32_t time);
 
