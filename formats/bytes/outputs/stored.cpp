@@ -23,33 +23,6 @@ namespace {
 
 constexpr std::uint64_t kCopyBytes = 4U << 20U;
 
-// A file of the spool, which an upload sends.  It takes no disk space before bytes are written: see
-// Note [parts of an upload].
-class StoredOutputFile : public OutputFile {
- public:
-  StoredOutputFile(FileDescriptor fd, std::string name, std::shared_ptr<PartUpload> upload,
-                   bool summed)
-      : OutputFile(std::move(fd), std::move(name), /*synced=*/false, summed),
-        upload_(std::move(upload)) {}
-  void reserve(std::uint64_t bytes) override {
-    OutputFile::reserve(bytes);
-    upload_->begin(bytes);
-  }
-  bool sent_by_parts() const override { return true; }
-
- private:
-  int take_space(off_t bytes) override { return ::ftruncate(fd_.get(), bytes); }
-  void wrote(std::uint64_t offset, std::uint64_t bytes, bool kept) override {
-    upload_->wrote(offset, bytes, kept);
-  }
-  void close(FileDescriptor fd, bool) override {
-    fd.reset();
-    upload_->finish(bytes());
-  }
-
-  std::shared_ptr<PartUpload> upload_;
-};
-
 std::unique_ptr<StoredOutput> output_at(const std::filesystem::path& destination,
                                         const OutputOptions& options, OutputKind kind) {
   const std::string& url = destination.native();
@@ -160,6 +133,24 @@ class StoredAtomicFolder : public AtomicFolder {
 };
 
 }  // namespace
+
+void StoredOutputFile::reserve(std::uint64_t bytes) {
+  OutputFile::reserve(bytes);
+  upload_->begin(bytes);
+}
+
+int StoredOutputFile::take_space(off_t bytes) {
+  return ::ftruncate(fd_.get(), bytes);
+}
+
+void StoredOutputFile::wrote(std::uint64_t offset, std::uint64_t bytes, bool kept) {
+  upload_->wrote(offset, bytes, kept);
+}
+
+void StoredOutputFile::close(FileDescriptor fd, bool) {
+  fd.reset();
+  upload_->finish(bytes());
+}
 
 std::unique_ptr<AtomicFile> new_stored_file(const std::filesystem::path& destination,
                                             const OutputOptions& options) {

@@ -126,7 +126,7 @@ TEST_F(Journal, another_plan_is_refused_by_what_differs_and_changes_nothing) {
     EXPECT_EQ(error.hint().remedy, Remedy::kStartAnew);
   }
   const auto own = journal("a", true);
-  const const auto output = new_file(out_, with(own));
+  const auto output = new_file(out_, with(own));
   EXPECT_THAT(offsets_of(*own), ElementsAre(0, 8));
 }
 
@@ -215,7 +215,7 @@ TEST_F(Journal, members_of_a_team_have_their_own_and_find_all) {
   EXPECT_THAT(run(3, 0), Each("interrupted"));
   EXPECT_THAT(run(2, 3), Each("interrupted"));
   const auto own = journal("a", true);
-  const const auto output = new_file(out_, with(own));
+  const auto output = new_file(out_, with(own));
   EXPECT_THAT(offsets_of(*own), UnorderedElementsAre(0, 8, 16, 24, 32));
 }
 

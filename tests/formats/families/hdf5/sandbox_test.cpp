@@ -44,7 +44,7 @@ class Sandbox : public ::testing::Test {
     expect_error(ErrorCode::kH5ReaderFailed, words, [&] { run(work); });
   }
 
-  std::shared_ptr<File> file_ = file_at(test::data_path("hdf5/text.h5"));
+  std::shared_ptr<const File> file_ = file_at(test::data_path("hdf5/text.h5"));
   SandboxLimits limits_{256U << 20U, 20, 60, 16U << 20U};
 };
 

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "formats/bytes/outputs/stored.h"
 #include "formats/bytes/upload/part_upload.h"
 #include "formats/bytes/upload/sender_pool.h"
 #include "formats/bytes/upload/spool.h"
@@ -49,7 +50,7 @@ TEST_F(ArchiveCopyTest, an_archive_on_its_way_to_a_store_has_the_same_bytes_and_
     SenderPool senders;
     const auto path = spool.add("output");
     const auto upload = std::make_shared<PartUpload>(store, "sim://sent", path, senders);
-    OutputFile sent(opened(path), "sent", upload, false);
+    StoredOutputFile sent(opened(path), "sent", upload, false);
     TorchSaveWriter second = writer();
     const std::uint64_t bytes = base + second.file_bytes();
     sent.reserve(bytes);

@@ -27,7 +27,7 @@ TEST(FilePool, learns_sizes_and_leaves_missing_files_without_one) {
   const test::TempDir folder;
   test::write_file(folder / "f0", "four");
   const auto directory = folder_at(folder.path());
-  FilePool pool(directory);
+  FilePool pool(*directory);
   auto files = entries(2);
   pool.examine(files);
   EXPECT_EQ(files[0].bytes, 4U);
@@ -42,7 +42,7 @@ TEST(FilePool, gives_the_file_that_was_examined_or_none) {
   const test::TempDir folder;
   test::write_file(folder / "f0", "four");
   const auto directory = folder_at(folder.path());
-  FilePool pool(directory);
+  FilePool pool(*directory);
   auto files = entries(1);
   pool.examine(files);
   test::write_file(folder / "f0", "five!");
@@ -53,7 +53,7 @@ TEST(FilePool, notices_a_file_that_is_replaced_while_it_is_held) {
   const test::TempDir folder;
   test::write_file(folder / "f0", "four");
   const auto directory = folder_at(folder.path());
-  FilePool pool(directory);
+  FilePool pool(*directory);
   auto files = entries(1);
   pool.examine(files);
   pool.get(0);
@@ -68,7 +68,7 @@ TEST(FilePool, holds_few_descriptors_for_many_files) {
   for (int i = 0; i < kFiles; ++i)
     test::write_file(folder / ("f" + std::to_string(i)), std::to_string(i));
   const auto directory = folder_at(folder.path());
-  FilePool pool(directory);
+  FilePool pool(*directory);
   auto files = entries(kFiles);
   pool.examine(files);
   const auto open_now = [] {
@@ -90,7 +90,7 @@ TEST(FilePool, closes_nothing_for_a_file_at_hand) {
   constexpr int kFiles = 300;
   for (int i = 0; i < kFiles; ++i) test::write_file(folder / ("f" + std::to_string(i)), "x");
   const auto directory = folder_at(folder.path());
-  FilePool pool(directory);
+  FilePool pool(*directory);
   auto files = entries(kFiles);
   pool.examine(files);
   std::vector<std::shared_ptr<const File>> open;

@@ -84,7 +84,7 @@ class MemoryReaderTest : public ::testing::Test {
 
   test::TempDir dir_;
   std::filesystem::path path_;
-  std::shared_ptr<File> file_;
+  std::shared_ptr<const File> file_;
   std::vector<Numbers> storages_;
   std::vector<std::uint64_t> offsets_;
 };
