@@ -92,7 +92,10 @@ TEST_F(MapTest, what_does_not_fit_is_refused_before_a_byte_is_written) {
     EXPECT_THAT(result.err, HasSubstr(says));
     EXPECT_THAT(names(), Not(testing::Contains("o.pt")));
   };
-  refused({}, "parameter 'rows' has no value; give --set rows=NUMBER");
+  refused({},
+          "parameter 'rows' has no value, which a config.json has as 'vocab_size'; give --set "
+          "rows=NUMBER or "
+          "the config with --config");
   refused({"--set", "rows=39"}, "error[SHAPE]");
   refused({"--set", "row=38"}, "did you mean rows?");
   refused({"--set", "rows=x"}, "is not NAME=NUMBER");
