@@ -220,7 +220,7 @@ std::unique_ptr<Checkpoint> open_file(const std::filesystem::path& path) {
 
 std::unique_ptr<Checkpoint> open_folder(const std::filesystem::path& path,
                                         const std::optional<std::string>& index) {
-  const auto folder = folder_at(path);
+  auto folder = folder_at(path);
   const std::vector<std::string> names = folder->list();
   const std::string shown = escape(path.native());
   std::vector<std::string> indexes =

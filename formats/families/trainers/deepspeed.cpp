@@ -189,7 +189,7 @@ bool is_deepspeed_folder(const std::filesystem::path& folder) {
 namespace {
 
 std::unique_ptr<Checkpoint> open_tag(const std::filesystem::path& path) {
-  const auto folder = folder_at(path);
+  auto folder = folder_at(path);
   const std::vector<StateFile> files = state_files(*folder);
   // Without ZeRO there is one file, which names no partitions.
   if (files.size() == 1 && !files[0].optimizer && !files[0].other) {
