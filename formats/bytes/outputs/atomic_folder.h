@@ -67,6 +67,7 @@ class SharedFolder : public AtomicFolder {
   // Throws: kIo, kNoSpace.
   virtual std::string invitation() = 0;
 };
+// Requires: no team, and this process owns the folder.
 // Throws: like new_folder; kUnsupported for a URL.
 std::unique_ptr<SharedFolder> new_shared_folder(const std::filesystem::path& destination,
                                                 const OutputOptions& options);
