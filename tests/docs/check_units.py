@@ -5,7 +5,7 @@
     check_units.py [--update]     with --update: drops units that are wrong and writes those that are missing
     check_units.py UNIT...        says how the test of a unit reaches it
 
-A unit is a .h, a .cpp or the pair of formats/, tools/ or libfsdp/. It needs no row if tests/<unit>_test.cpp exists. The row of
+A unit is a .h, a .cpp or the pair of formats/, tools/ or libfsdp/, without libfsdp/include/. It needs no row if tests/<unit>_test.cpp exists. The row of
 a test otherwise lists it. A test refers to a unit if it includes the unit's header or, for a verb of the tool, holds the verb
 as a string. A unit is reached through another if that one includes its header, or if it is a .cpp without a header and
 includes the other's, of the same library. A test may be that of a unit that it refers to or has the name of, and of what is
@@ -44,7 +44,7 @@ class Tree:
         self.sources = {}
         for top in ("formats", "tools", "libfsdp"):
             for path in files(top, (".h", ".cpp")):
-                self.sources.setdefault(os.path.splitext(path)[0], []).append(path)
+                self.sources.setdefault(os.path.splitext(path)[0].removeprefix("libfsdp/include/"), []).append(path)
         for unit in LEFT_OUT:
             self.sources.pop(unit, None)
         self.included = {unit: {name for path in paths for name in includes(read(path))} - {unit}

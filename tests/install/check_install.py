@@ -162,7 +162,7 @@ def check_trainer(checks, arguments, prefix, folder):
         checks.that("the guide's program trains", done.returncode == 0 and len(losses) == 3 and losses[-1] < losses[0] / 4, done.stdout)
         done = run(os.path.join(prefix, "bin/fsdp-ckpt"), "verify", os.path.join(folder, "step-100"))
         checks.that("the guide's program saves", done.returncode == 0, done.stdout)
-    with open(os.path.join(HERE, "../../libfsdp/torch.cmake"), encoding="utf-8") as file:
+    with open(os.path.join(HERE, "../../libfsdp/cmake/torch.cmake"), encoding="utf-8") as file:
         tried = re.search(r"^set\(FSDP_TRIED_TORCH ([\d. ]+)\)$", file.read(), re.MULTILINE)[1].split()
     names = " and ".join(tried)
     version = ".".join(version_of(arguments.torch))

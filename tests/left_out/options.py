@@ -43,7 +43,7 @@ def options():
     """(struct, member)"""
     names = []
     for header, structs in STRUCTS.items():
-        text = (ROOT / "libfsdp" / header).read_text()
+        text = (ROOT / "libfsdp" / "include" / "libfsdp" / header).read_text()
         for struct in structs:
             body = re.search(rf"^struct {struct}(?: : \w+)? {{\n(.*?)^}};", text, re.MULTILINE | re.DOTALL).group(1)
             body = re.sub(r"//.*", "", body)

@@ -25,6 +25,7 @@ ROOT = os.path.realpath(os.path.join(os.path.dirname(__file__), "../.."))
 LEFT_OUT = "-clang-analyzer-*"
 UNITY = "-bugprone-suspicious-include"
 LIBRARIES = ("formats", "tools", "libfsdp")
+INCLUDES = ("", "libfsdp/include")   # where a name between quotes is looked for
 TIDIED = os.path.join(os.path.dirname(os.path.realpath(__file__)), "tidied.txt")
 
 
@@ -61,7 +62,8 @@ def read_files(source):
         if path in found:
             continue
         found.add(path)
-        new += [other for other in (os.path.join(ROOT, name) for name in included(path)) if os.path.exists(other)]
+        names = included(path)
+        new += [other for top in INCLUDES for name in names if os.path.exists(other := os.path.join(ROOT, top, name))]
     return sorted(found)
 
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // None of these needs a device.
-#include "libfsdp/cuda/nccl_config.h"
+#include "libfsdp/internal/cuda/nccl_config.h"
 
 #include <gtest/gtest.h>
 

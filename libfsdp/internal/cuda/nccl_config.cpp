@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "libfsdp/cuda/nccl_config.h"
+#include "libfsdp/internal/cuda/nccl_config.h"
 
 #include <mutex>
 #include <set>

@@ -9,8 +9,9 @@ set(headers
   memory_estimate.h meta_device.h nccl_options.h optim/adamw.h optim_state_dict.h options.h parallel/differentiable.h
   parallel/expert_parallel.h parallel/tensor_parallel.h param_groups.h placement.h process_group.h
   reduce.h shard_layout.h state_dict.h state_value.h strategy.h tensor_tree.h unit_call.h wrap_policy.h)
-list(TRANSFORM headers PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/)
-target_sources(fsdp PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR} FILES ${headers})
+set(include ${CMAKE_CURRENT_SOURCE_DIR}/include)
+list(TRANSFORM headers PREPEND ${include}/libfsdp/)
+target_sources(fsdp PUBLIC FILE_SET HEADERS BASE_DIRS ${include} FILES ${headers})
 target_compile_features(fsdp PUBLIC cxx_std_20)
 add_library(fsdp::fsdp ALIAS fsdp)
 
@@ -25,7 +26,7 @@ if(TARGET fsdp_cuda)
   install(TARGETS fsdp_cuda_parts fsdp_cuda EXPORT fsdp-cuda-targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT dev)
   install(EXPORT fsdp-cuda-targets NAMESPACE fsdp:: DESTINATION ${package} COMPONENT dev)
 endif()
-install(FILES torch.cmake DESTINATION ${package} RENAME fsdp-torch.cmake COMPONENT dev)
+install(FILES cmake/torch.cmake DESTINATION ${package} RENAME fsdp-torch.cmake COMPONENT dev)
 set(FSDP_TORCH_VERSION ${FSDP_TORCH_VERSION} PARENT_SCOPE)   # for the description of the Debian package
 # LibTorch promises no binary compatibility between versions.
 file(CONFIGURE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/fsdp-torch-version.cmake CONTENT "set(FSDP_BUILT_WITH_TORCH \"${FSDP_TORCH_VERSION}\")\n" @ONLY)

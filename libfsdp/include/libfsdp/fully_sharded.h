@@ -147,7 +147,7 @@ class ShardedModule {
   void set_requires_gradient_sync(bool sync, bool recurse = true);
   bool requires_gradient_sync() const;
 
-  // The following are FSDP2's; libfsdp/unit_controls.cpp.
+  // The following are FSDP2's; libfsdp/sharded/unit_controls.cpp.
 
   // Collective.  Gathers this module's own unit now, if it is not gathered, ahead of the operators
   // that use it.  The unit is resharded as usual, or by reshard().  With `async`, returns before

@@ -13,7 +13,7 @@
 #include <torch/csrc/distributed/c10d/FlightRecorder.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
-#include "libfsdp/cuda/nccl_config.h"
+#include "libfsdp/internal/cuda/nccl_config.h"
 #include "libfsdp/internal/comm/backend_registry.h"
 #include "libfsdp/internal/comm/flight_record.h"
 
