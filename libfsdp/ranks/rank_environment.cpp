@@ -205,35 +205,35 @@ RankEnvironment from_slurm(const Variables& variables) {
 
 // The variables of a launcher that starts the ranks themselves.  A launcher inside it has as many
 // ranks or more; otherwise its variables are left from something else.
-struct Numbering {
+struct RankNumbers {
   const char* launcher;
   const char* rank;
   const char* size;
 };
-constexpr Numbering kTorchrunNumbers{"torchrun", "RANK", "WORLD_SIZE"};
-constexpr Numbering kOpenMpiNumbers{"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"};
-constexpr Numbering kPmiNumbers{"PMI", "PMI_RANK", "PMI_SIZE"};
-constexpr Numbering kSlurmNumbers{"Slurm", "SLURM_PROCID", "SLURM_NTASKS"};
+constexpr RankNumbers kTorchrunNumbers{"torchrun", "RANK", "WORLD_SIZE"};
+constexpr RankNumbers kOpenMpiNumbers{"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"};
+constexpr RankNumbers kPmiNumbers{"PMI", "PMI_RANK", "PMI_SIZE"};
+constexpr RankNumbers kSlurmNumbers{"Slurm", "SLURM_PROCID", "SLURM_NTASKS"};
 
-std::string with_values(const Variables& variables, const Numbering& of) {
+std::string with_values(const Variables& variables, const RankNumbers& of) {
   const auto value = [&](const char* name) {
     return std::string(name) + "=" + variables.text(name).value_or("");
   };
   return value(of.rank) + " and " + value(of.size) + " of " + of.launcher;
 }
 
-[[noreturn]] void refuse_both(const Variables& variables, const Numbering& first,
-                              const Numbering& second) {
+[[noreturn]] void refuse_both(const Variables& variables, const RankNumbers& first,
+                              const RankNumbers& second) {
   FSDP_CHECK(false, with_values(variables, first), " contradict ", with_values(variables, second),
              ": unset those of the launcher that did not start this process");
 }
 
-bool has_any(const Variables& variables, const Numbering& of) {
+bool has_any(const Variables& variables, const RankNumbers& of) {
   return variables.text(of.rank).has_value() || variables.text(of.size).has_value();
 }
 
 // Checks torchrun's variables, which count first, against those of another launcher.
-void check_torchrun_inside(const Variables& variables, const Numbering& outer) {
+void check_torchrun_inside(const Variables& variables, const RankNumbers& outer) {
   // A shell of `srun --pty` has Slurm's variables, but programs in it need not be Slurm's ranks.
   if (!variables.text(outer.rank) || variables.text("SLURM_PTY_PORT")) return;
   const auto size = variables.number(kTorchrunNumbers.size);
@@ -270,7 +270,7 @@ std::optional<RankEnvironment> rank_environment(
   // job, whose variables its ranks have, too.
   if (is_set("RANK") || is_set("WORLD_SIZE")) {
     const Variables variables(get, "torchrun");
-    for (const Numbering& outer : {kOpenMpiNumbers, kPmiNumbers, kSlurmNumbers})
+    for (const RankNumbers& outer : {kOpenMpiNumbers, kPmiNumbers, kSlurmNumbers})
       check_torchrun_inside(variables, outer);
     return from_torchrun(variables);
   }

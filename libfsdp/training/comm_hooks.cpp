@@ -35,7 +35,7 @@ void scatter(const GroupPtr& group, at::Tensor& unsharded, at::Tensor& sharded) 
   divide(sharded, group->size() / before);
 }
 
-void reduce(const GroupPtr& group, at::Tensor& unsharded, at::Tensor& sharded) {
+void reduce_either(const GroupPtr& group, at::Tensor& unsharded, at::Tensor& sharded) {
   if (sharded.is_same(unsharded)) {
     allreduce(group, unsharded);
   } else {
@@ -66,16 +66,16 @@ CommHook reduce_scatter_hook() {
     FSDP_CHECK(!sharded.is_same(unsharded) || group->size() == 1,
                "reduce_scatter_hook: expected a module that is sharded, found whole gradients: "
                "register allreduce_hook()");
-    reduce(group, unsharded, sharded);
+    reduce_either(group, unsharded, sharded);
   };
 }
 
 CommHook fp16_compress_hook() {
-  return compress_hook(at::kHalf, reduce);
+  return compress_hook(at::kHalf, reduce_either);
 }
 
 CommHook bf16_compress_hook() {
-  return compress_hook(at::kBFloat16, reduce);
+  return compress_hook(at::kBFloat16, reduce_either);
 }
 
 CommHook compress_hook(c10::ScalarType dtype, CommHook inner) {

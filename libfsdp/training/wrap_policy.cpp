@@ -22,7 +22,7 @@ namespace {
 
 using torch::nn::Module;
 
-thread_local int open_scopes = 0;
+thread_local int open_wrap_scopes = 0;
 
 // Records which modules are marked.  Modules do not report their end: the weak pointer of a mark
 // shows it, and keeps other modules from getting the address.
@@ -155,15 +155,15 @@ WrapPolicy any_of(std::vector<WrapPolicy> policies) {
 }
 
 EnableWrap::EnableWrap() {
-  ++open_scopes;
+  ++open_wrap_scopes;
 }
 
 EnableWrap::~EnableWrap() {
-  --open_scopes;
+  --open_wrap_scopes;
 }
 
 void mark_wrapped(const std::shared_ptr<Module>& module) {
-  if (open_scopes == 0) return;
+  if (open_wrap_scopes == 0) return;
   FSDP_CHECK(module != nullptr, "wrap: expected a module, found an empty holder");
   marks().add(module);
 }

@@ -18,7 +18,7 @@ namespace {
 
 using formats::FileDescriptor;
 
-Connection connect_to(const addrinfo& address, std::chrono::milliseconds time) {
+Connection connect_once(const addrinfo& address, std::chrono::milliseconds time) {
   Connection result{
       FileDescriptor(socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)), 0,
       ""};
@@ -78,7 +78,7 @@ Connection connect_to(const std::string& host, std::uint16_t port, std::chrono::
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> addresses(found, &freeaddrinfo);
   Connection result;
   for (const addrinfo* a = found; a != nullptr; a = a->ai_next) {
-    result = connect_to(*a, time);
+    result = connect_once(*a, time);
     if (result.error == 0) break;
   }
   return result;

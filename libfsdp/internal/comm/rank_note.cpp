@@ -17,9 +17,9 @@ void put(std::string& out, std::uint64_t number) {
   put(out, std::to_string(number));
 }
 
-class Reader {
+class NoteReader {
  public:
-  explicit Reader(std::string_view text) : rest_(text) {}
+  explicit NoteReader(std::string_view text) : rest_(text) {}
 
   bool done() const { return rest_.empty(); }
 
@@ -63,7 +63,7 @@ std::string encode(const RankNote& note) {
 }
 
 RankNote decode_rank_note(std::string_view text) {
-  Reader reader(text);
+  NoteReader reader(text);
   RankNote result;
   for (bool* const flag : {&result.failed, &result.left, &result.lost}) {
     *flag = reader.number() != 0;

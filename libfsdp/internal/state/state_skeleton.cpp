@@ -21,7 +21,7 @@ bool is_integer(c10::ScalarType dtype) {
   return c10::isIntegralType(dtype, /*includeBool=*/true);
 }
 
-class Writer {
+class SkeletonWriter {
  public:
   void write(const StateValue& value) {
     if (value.is_none()) {
@@ -91,9 +91,9 @@ class Writer {
   std::string text_;
 };
 
-class Reader {
+class SkeletonReader {
  public:
-  explicit Reader(std::string_view text) : text_(text) {}
+  explicit SkeletonReader(std::string_view text) : text_(text) {}
 
   StateValue value() {
     const char letter = text_.front();
@@ -176,13 +176,13 @@ bool travels_as_text(const at::Tensor& tensor) {
 }
 
 std::string skeleton_text(const StateValue& value) {
-  Writer writer;
+  SkeletonWriter writer;
   writer.write(value);
   return writer.take();
 }
 
 StateValue skeleton_of(std::string_view text) {
-  return Reader(text).value();
+  return SkeletonReader(text).value();
 }
 
 }  // namespace fsdp::internal

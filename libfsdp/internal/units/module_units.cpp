@@ -337,7 +337,7 @@ std::vector<std::unique_ptr<Unit>> units_of(const torch::nn::Module& module,
 namespace {
 
 // Gives access to the registered parameters of a module without copying them.
-struct Registry : torch::nn::Module {
+struct OwnParameters : torch::nn::Module {
   using torch::nn::Module::parameters_;
 };
 
@@ -345,7 +345,7 @@ struct Registry : torch::nn::Module {
 std::size_t registered_in(const torch::nn::Module& module) {
   std::size_t sum = 0;
   const auto add = [&](std::size_t value) { sum = sum * 31 + value; };
-  for (const auto& item : module.*(&Registry::parameters_))
+  for (const auto& item : module.*(&OwnParameters::parameters_))
     add(reinterpret_cast<std::uintptr_t>(item.value().unsafeGetTensorImpl()));
   for (const auto& child : module.children()) add(registered_in(*child));
   return sum;
