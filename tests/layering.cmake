@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Fails if an include points up (between the rooms of formats and of libfsdp, or formats <- tools),
+# Fails if an include points up (between the rooms of formats, of tools and of libfsdp, or formats <- tools),
 # if LibTorch leaks in, or if a third party leaves its one file.
 # Run: cmake -DROOT=<source folder> -P tests/layering.cmake
 cmake_policy(VERSION 3.25)
@@ -73,7 +73,7 @@ function(every_room_is_listed top)
   endforeach()
   foreach(entry ${entries})
     get_filename_component(name ${entry} NAME)
-    if(IS_DIRECTORY ${ROOT}/${top}/${entry} AND NOT name IN_LIST ${top}_rooms AND NOT name IN_LIST ${top}_wings AND NOT name MATCHES "^(cmake|include)$")
+    if(IS_DIRECTORY ${ROOT}/${top}/${entry} AND NOT name IN_LIST ${top}_rooms AND NOT name IN_LIST ${top}_wings AND NOT name MATCHES "^(cmake|include|ci|packaging|python)$")
       message(SEND_ERROR "${top}/${entry}: not listed in tests/layering.cmake")
     endif()
   endforeach()
@@ -116,8 +116,19 @@ room(formats megatron base pickle model checkpoint content rewrite arrays)
 wing(formats "")
 room(formats front base store files outputs pickle model checkpoint content hdf5 safetensors torch dcp trainers runs)
 every_room_is_listed(formats)
+room(tools base)
+room(tools text base)
+wing(tools verbs)
+room(tools writing base text)
+room(tools models base text writing)
+room(tools contents base text writing)
+room(tools comparing base text contents)
+room(tools checking base text models)
+wing(tools "")
+room(tools command base text)
+every_room_is_listed(tools)
 file(READ ${ROOT}/docs/design.md design)
-foreach(room ${formats_rooms})
+foreach(room ${formats_rooms} ${tools_rooms})
   if(NOT design MATCHES "[ ]${room}/ ")
     message(SEND_ERROR "docs/design.md, Layers: ${room}/ is missing")
   endif()
@@ -160,8 +171,8 @@ refuse(formats "nettle/" "digests stay in their files"
 file(GLOB with_hdf5 ${ROOT}/formats/families/hdf5/*)
 refuse(formats "(hdf5|H5.*)[.]h[>\"]" "libhdf5 stays in formats/hdf5" ${with_hdf5})
 refuse(tools "(hdf5|H5.*)[.]h[>\"]" "libhdf5 stays in formats/hdf5")
-refuse(formats "CLI/" "CLI11 stays in tools/cli.cpp")
-refuse(tools "CLI/" "CLI11 stays in tools/cli.cpp" ${ROOT}/tools/cli.cpp)
+refuse(formats "CLI/" "CLI11 stays in tools/command/cli.cpp")
+refuse(tools "CLI/" "CLI11 stays in tools/command/cli.cpp" ${ROOT}/tools/command/cli.cpp)
 # LibTorch's state dicts become those of formats, and back, in one room.
 file(GLOB bridge ${ROOT}/libfsdp/internal/checkpoint/*)
 refuse(libfsdp "formats/(containers|state|families|changes|front)/"

@@ -51,8 +51,8 @@ class Tree:
                          for unit, paths in self.sources.items()}
         self.tests = {path: read(path) for path in sorted(files("tests", (".cpp", ".h", ".py")))}
         self.includes_of_test = {path: set(includes(text)) for path, text in self.tests.items()}
-        verbs = re.findall(r"make_(\w+)\(", read("tools/verbs.h"))
-        self.verbs = {f"tools/{verb}": verb for verb in verbs}
+        verbs = re.findall(r"make_(\w+)\(", read("tools/base/verbs.h"))
+        self.verbs = {unit: verb for unit in self.sources if unit.startswith("tools/") and (verb := os.path.basename(unit)) in verbs}
 
     def own_test(self, unit):
         path = f"tests/{unit}_test.cpp"

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/cli.h"
+#include "tools/command/cli.h"
 
 int main() {
   for (std::string line; std::getline(std::cin, line);) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stands in for tools/build_info.cpp in a program that is another version.
-#include "tools/build_info.h"
+// Stands in for tools/base/build_info.cpp in a program that is another version.
+#include "tools/base/build_info.h"
 
 namespace fsdp::cli {
 

@@ -28,7 +28,7 @@
 #include "formats/state/model/copy.h"
 #include "formats/state/model/division.h"
 #include "formats/state/model/extents.h"
-#include "tools/cli.h"
+#include "tools/command/cli.h"
 
 namespace {
 

@@ -12,8 +12,8 @@
 #include <string>
 
 #include "tests/support/command_list.h"
-#include "tools/cli.h"
-#include "tools/mpi_team.h"
+#include "tools/command/cli.h"
+#include "tools/command/mpi_team.h"
 
 namespace {
 

@@ -10,8 +10,8 @@
 
 #include "formats/bytes/remote/remote_stores.h"
 #include "tests/support/command_list.h"
-#include "tools/cli.h"
-#include "tools/process.h"
+#include "tools/command/cli.h"
+#include "tools/command/process.h"
 
 int main(int argc, char** argv) {
   if (argc != 3) return 2;

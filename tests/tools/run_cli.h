@@ -11,7 +11,7 @@
 
 #include "tests/support/golden.h"
 #include "tests/support/temp_dir.h"
-#include "tools/cli.h"
+#include "tools/command/cli.h"
 
 namespace fsdp::cli {
 

@@ -16,7 +16,7 @@
 #include "tests/support/sim_store.h"
 #include "tests/support/thread_team.h"
 #include "tests/tools/run_cli.h"
-#include "tools/agreement.h"
+#include "tools/base/agreement.h"
 
 namespace fsdp::cli {
 namespace {

@@ -5,7 +5,7 @@
 // A file is not trusted until it has been read.  A few kilobytes can describe gigabytes: empty
 // lists of a deflated pickle, tuples that share tuples, a zstd window.  A limit on each of these
 // would miss the next trick, so memory is counted where it is allocated.  A program that wants
-// limits charges each allocation (tools/counted_new.cpp replaces operator new); libraries that
+// limits charges each allocation (tools/base/counted_new.cpp replaces operator new); libraries that
 // allocate on their own are charged by their callers.  Without a `BudgetScope` nothing is limited.
 #pragma once
 

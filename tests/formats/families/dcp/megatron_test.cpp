@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Megatron-Core's common state as a file and as an item: what is read of each, and what is said of
-// folders whose parts contradict each other.  Real folders: tests/tools/megatron_test.cpp.
+// folders whose parts contradict each other.  Real folders:
+// tests/tools/verbs/writing/megatron_test.cpp.
 #include "formats/families/dcp/megatron.h"
 
 #include <algorithm>

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/base/dtype_word.h"
+
+#include <array>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "formats/bytes/base/cast.h"
+#include "formats/bytes/base/error.h"
+#include "formats/bytes/base/text.h"
+
+namespace fsdp::cli {
+namespace {
+
+using formats::cat;
+using formats::DType;
+
+constexpr std::array<std::pair<std::string_view, DType>, 4> kShortForms = {
+    {{"bf16", DType::kBFloat16},
+     {"fp16", DType::kFloat16},
+     {"fp32", DType::kFloat32},
+     {"fp64", DType::kFloat64}}};
+constexpr std::string_view kRemedy =
+    "; use bfloat16, float16, float32, float64 or an 8-bit float such as float8_e4m3fn";
+
+std::optional<DType> dtype_named(std::string_view word) {
+  for (const auto& [name, dtype] : kShortForms) {
+    if (name == word) return dtype;
+  }
+  return formats::dtype_from_torch_name(word);
+}
+
+}  // namespace
+
+DType floating_dtype(const std::string& word) {
+  const auto dtype = dtype_named(word);
+  if (!dtype)
+    throw Error(ErrorCode::kUsage, cat("--dtype: unknown dtype ", formats::quote(word), kRemedy));
+  if (!formats::is_floating(*dtype)) {
+    throw Error(ErrorCode::kUsage,
+                cat("--dtype: ", formats::quote(word), " is not a floating-point dtype", kRemedy));
+  }
+  return *dtype;
+}
+
+}  // namespace fsdp::cli

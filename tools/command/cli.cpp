@@ -1,0 +1,422 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/command/cli.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <iostream>
+#include <new>
+#include <utility>
+
+#include <CLI/CLI.hpp>
+
+#include "formats/bytes/base/error.h"
+#include "formats/bytes/base/json.h"
+#include "formats/bytes/base/text.h"
+#include "formats/bytes/outputs/options.h"
+#include "formats/bytes/store/read_ahead.h"
+#include "formats/bytes/store/snapshot.h"
+#include "tools/base/agreement.h"
+#include "tools/base/build_info.h"
+#include "tools/base/memory_budget.h"
+#include "tools/base/placed.h"
+#include "tools/base/remedy.h"
+#include "tools/base/verbs.h"
+#include "tools/command/common_options.h"
+#include "tools/command/completion.h"
+#include "tools/command/help_text.h"
+#include "tools/command/launcher.h"
+#include "tools/command/man_page.h"
+#include "tools/command/process.h"
+#include "tools/command/typed_words.h"
+#include "tools/command/word_order.h"
+#include "tools/text/colour.h"
+
+namespace fsdp::cli {
+namespace {
+
+constexpr int kFailed = 2;
+
+// Parses a whole decimal number.  Throws an Error that names the option and the range.
+std::int64_t integer_of(const std::string& name, const std::string& word, std::int64_t least,
+                        std::int64_t most) {
+  std::int64_t value = 0;
+  const char* end = word.data() + word.size();
+  const auto [at, error] = std::from_chars(word.data(), end, value);
+  if (error != std::errc() || at != end || value < least || value > most) {
+    throw CLI::ValidationError(name, formats::cat("needs a whole number from ", least, " to ", most,
+                                                  ", not ", formats::quote(word)));
+  }
+  return value;
+}
+
+// Returns "--depth" for "-d,--depth".
+std::string long_name(const std::string& names) {
+  return names.substr(names.rfind(',') + 1);
+}
+
+double number_of(const std::string& name, const std::string& word) {
+  double value = 0;
+  const char* end = word.data() + word.size();
+  const auto [at, error] = std::from_chars(word.data(), end, value);
+  if (error != std::errc() || at != end || !(value >= 0)) {
+    throw CLI::ValidationError(name,
+                               "needs a number that is not negative, not " + formats::quote(word));
+  }
+  return value;
+}
+
+// Declares the words of a verb to CLI11.
+class CliOptionSet : public OptionSet {
+ public:
+  explicit CliOptionSet(CLI::App& app) : app_(app) {}
+
+  void positional(const std::string& name, std::string& value, const std::string& help,
+                  bool is_required) override {
+    last_ = app_.add_option(name, value, help)->required(is_required);
+  }
+  void more(const std::string& name, std::vector<std::string>& values,
+            const std::string& help) override {
+    last_ = app_.add_option(name, values, help);
+  }
+  void flag(const std::string& names, bool& value, const std::string& help) override {
+    last_ = app_.add_flag(names, value, help);
+  }
+  void negative_flag(const std::string& names, bool& value, const std::string& help) override {
+    last_ = app_.add_flag("!" + names, value, help);
+  }
+  void text(const std::string& names, std::string& value, const std::string& type,
+            const std::string& help) override {
+    last_ = app_.add_option(names, value, help)->type_name(type);
+  }
+  void list(const std::string& names, std::vector<std::string>& values, const std::string& type,
+            const std::string& help) override {
+    last_ = app_.add_option(names, values, help)->type_name(type)->allow_extra_args(false);
+  }
+  void choice(const std::string& names, std::string& value, const std::vector<std::string>& allowed,
+              const std::string& type, const std::string& help) override {
+    last_ = app_.add_option(names, value, help)->check(CLI::IsMember(allowed))->type_name(type);
+  }
+  void integer(const std::string& names, std::optional<std::int64_t>& value, std::int64_t least,
+               std::int64_t most, const std::string& type, const std::string& help) override {
+    last_ = app_.add_option_function<std::string>(
+        names,
+        [names, &value, least, most](const std::string& word) {
+          value = integer_of(long_name(names), word, least, most);
+        },
+        help);
+    last_->type_name(type);
+  }
+  void number(const std::string& names, std::optional<double>& value, const std::string& type,
+              const std::string& help) override {
+    last_ = app_.add_option_function<std::string>(
+        names,
+        [names, &value](const std::string& word) { value = number_of(long_name(names), word); },
+        help);
+    last_->type_name(type);
+  }
+  void size(const std::string& names, std::optional<std::uint64_t>& bytes,
+            const std::string& help) override {
+    last_ = app_.add_option_function<std::string>(
+        names,
+        [names, &bytes](const std::string& word) {
+          bytes = formats::parse_size(word);
+          if (*bytes == 0) throw Error(ErrorCode::kUsage, names + " is 0");
+        },
+        help);
+    last_->type_name("SIZE");
+  }
+  void required() override { last_->required(); }
+
+ private:
+  CLI::App& app_;
+  CLI::Option* last_ = nullptr;
+};
+
+CLI::App* add_verb(CLI::App& app, Verb& verb, TypedCommon& typed) {
+  CLI::App* sub = app.add_subcommand(verb.name(), verb.description());
+  if (!verb.alias().empty()) sub->alias(verb.alias());
+  CliOptionSet common(*sub);
+  verb.declare_first(common);
+  if (verb.takes_path()) declare_path(common, typed);
+  declare_common(common, typed);
+  CliOptionSet options(*sub);
+  verb.declare(options);
+  return sub;
+}
+
+// Returns CLI11's message about words that it rejected, with a correction.
+std::string parse_message(const CLI::ParseError& error, const CLI::App& app,
+                          const std::vector<std::string>& args) {
+  const auto chosen = app.get_subcommands();
+  if (chosen.empty()) return "no verb was given; fsdp-ckpt --help lists them";
+  const CLI::App& verb = *chosen.front();
+  const std::string help = "; see fsdp-ckpt " + verb.get_name() + " --help";
+  for (const std::string& arg : args) {
+    const std::string name = arg.substr(0, arg.find('='));
+    const std::string_view meant = meant_option(name);
+    if (!meant.empty() && verb.get_option_no_throw(name) == nullptr)
+      return formats::cat("unknown option ", formats::quote(arg), ": ", meant);
+  }
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) == nullptr)
+    return formats::escape(error.what()) + help;
+  const std::vector<std::string> extras = app.remaining(true);
+  const std::string extra = extras.empty() ? args.back() : extras.front();
+  if (!extra.starts_with('-')) return "unexpected argument " + formats::quote(extra) + help;
+  std::vector<std::string> names;
+  for (const CLI::Option* option : verb.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  const std::string near = formats::nearest(extra, names);
+  return "unknown option " + formats::quote(extra) +
+         (near.empty() ? help : "; did you mean " + near + "?");
+}
+
+// Refuses a first word that is not a verb, and names the nearest one.
+void check_verb(const std::string& word, const std::vector<std::unique_ptr<Verb>>& verbs) {
+  std::vector<std::string> names = {"help"};
+  for (const auto& verb : verbs) {
+    names.push_back(verb->name());
+    if (!verb->alias().empty()) names.push_back(verb->alias());
+  }
+  if (std::find(names.begin(), names.end(), word) != names.end()) return;
+  if (const std::string_view meant = meant_verb(word); !meant.empty()) {
+    throw Error(ErrorCode::kUsage,
+                formats::cat("unknown verb ", formats::quote(word), ": ", meant));
+  }
+  const std::string near = formats::nearest(word, names);
+  throw Error(ErrorCode::kUsage, "unknown verb " + formats::quote(word) +
+                                     (near.empty() ? std::string("; fsdp-ckpt --help lists them")
+                                                   : "; did you mean " + near + "?"));
+}
+
+bool wants_json(const std::vector<std::string>& args) {
+  return std::find(args.begin(), args.end(), "--json") != args.end();
+}
+
+void print_error(ErrorCode code, const std::string& message, bool json, std::ostream& out,
+                 std::ostream& err, bool color) {
+  const std::string word = formats::cat("error[", code_name(code), "]");
+  // One write, so that the lines of other processes do not interrupt it.
+  err << formats::cat("fsdp-ckpt: ", coloured(word, Colour::kRed, color), ": ", message, "\n");
+  if (!json) return;
+  formats::Json::Object object;
+  object.emplace_back("schema", "fsdp-ckpt/error/1");
+  object.emplace_back("code", code_name(code));
+  object.emplace_back("message", message);
+  out << formats::to_text(formats::Json(std::move(object)), 1) << '\n';
+}
+
+// Only the process's own streams can be terminals, not those of a test.
+bool is_terminal(const std::ostream& stream) {
+  if (&stream == &std::cout) return ::isatty(STDOUT_FILENO) == 1;
+  return &stream == &std::cerr && ::isatty(STDERR_FILENO) == 1;
+}
+
+// Returns whether errors are red.  Must be decided before the words are parsed, because parsing may
+// fail.
+bool colors_errors(const std::vector<std::string>& args, const std::ostream& err) {
+  for (std::size_t i = 0; i < args.size(); ++i) {
+    const bool apart = args[i] == "--color" && i + 1 < args.size();
+    const std::string word = apart ? args[i + 1] : args[i];
+    if (word == (apart ? "always" : "--color=always")) return true;
+    if (word == (apart ? "never" : "--color=never")) return false;
+  }
+  return shows_colours(When::kAuto, is_terminal(err));
+}
+
+// Returns the width of the terminal; 0 if `out` is not one.
+std::size_t columns_of(const std::ostream& out) {
+  winsize size{};
+  return is_terminal(out) && ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+}
+
+Streams streams_for(const CommonOptions& common, std::ostream& out, std::ostream& err) {
+  Streams streams{out, err};
+  streams.color = shows_colours(common.color, is_terminal(out));
+  streams.show_progress = !common.quiet && (common.progress == When::kAlways ||
+                                            (common.progress == When::kAuto && is_terminal(err)));
+  streams.columns = columns_of(out);
+  return streams;
+}
+
+// Enters the typed words that can change the bytes of an output into `identity`.
+void identify_words(formats::PlanIdentity& identity, const CLI::App& verb) {
+  constexpr std::string_view kNot[] = {"OUT",     "--force",   "--resume",  "--json",
+                                       "--quiet", "--color",   "--threads", "--max-memory",
+                                       "--help",  "--dry-run", "--progress"};
+  identity.add("version", version_text());
+  identity.add("verb", verb.get_name());
+  for (const CLI::Option* option : verb.get_options()) {
+    const std::string name = option->get_name();
+    if (option->count() == 0 || std::find(std::begin(kNot), std::end(kNot), name) != std::end(kNot))
+      continue;
+    for (const std::string& word : option->results()) {
+      identity.add_later(
+          [name, word](formats::PlanIdentity& to) { identify_word(to, name, word); });
+    }
+  }
+}
+
+// Returns the words that may name inputs: all but the output, which in a store would cost requests.
+std::vector<std::string> words_without_output(std::vector<std::string> args, const Verb& verb,
+                                              const CLI::App& words) {
+  if (const CLI::Option* output = words.get_option_no_throw("OUT")) {
+    for (const std::string& word : output->results()) std::erase(args, word);
+  }
+  if (verb.more_ends_in_output()) {
+    const auto more = words.get_option_no_throw("MORE")->results();
+    if (!more.empty()) std::erase(args, more.back());
+  }
+  return args;
+}
+
+// Runs a verb with at most --max-memory, or the memory that the named files justify.
+int run_within_budget(Verb& verb, const CLI::App& words, const TypedCommon& typed,
+                      const std::vector<std::string>& args, std::ostream& out, std::ostream& err,
+                      formats::Team* team, unsigned threads) {
+  CommonOptions common = interpret(typed);
+  identify_words(*common.identity, words);
+  if (threads != 0 && !typed.threads) common.threads = threads;
+  if (verb.divides()) {
+    common.team = team;
+  } else if (team != nullptr && !team->leads()) {
+    return 0;
+  }
+  const formats::StoreSession session;
+  const InputSize input = size_of(words_without_output(args, verb, words));
+  const formats::Budget budget = budget_for(input, typed.max_memory);
+  common.max_memory_bytes = budget.memory_bytes;
+  // The data read ahead of a store, and running requests, get a part of the memory.
+  formats::ReadAhead& ahead = formats::ReadAhead::shared();
+  ahead.set_budget(std::min(formats::ReadAhead::kDefaultBudget, budget.memory_bytes / 4));
+  try {
+    const formats::BudgetScope scope(budget);
+    return verb.run(common, streams_for(common, out, err));
+  } catch (const Error& error) {
+    const std::string path = formats::escape(common.path);
+    const bool own = std::string_view(error.what()).starts_with(path + ": no such file");
+    const std::string meant = own ? meant_path(common.path) : std::string();
+    if (meant.empty()) throw;
+    throw Error(error.code(), error.what() + meant);
+  } catch (const formats::OverWork& error) {
+    throw Error(ErrorCode::kLimitRatio, formats::escape(common.path) + ": " + error.what());
+  } catch (const formats::OverBudget&) {
+    throw Error(ErrorCode::kOutOfMemory, formats::escape(common.path) +
+                                             ": takes more memory than " +
+                                             budget_words(input, budget, typed.max_memory));
+  }
+}
+
+// Refuses to run as one of several processes that would all do the same.
+void refuse_others() {
+  const auto launch = launched_with_others();
+  if (!launch) return;
+  throw Error(ErrorCode::kUsage,
+              formats::cat(launch->launcher, " started ", launch->tasks,
+                           " tasks, and each would do the whole work; start one, or the "
+                           "fsdp-ckpt-mpi of the same MPI, whose ranks divide it"));
+}
+
+int parse_and_run(const std::vector<std::string>& typed_args, std::ostream& out, std::ostream& err,
+                  formats::Team* team, unsigned threads) {
+  // For the build, which installs the scripts and the page.
+  if (typed_args.size() == 2 && typed_args[0] == "--print-completion") {
+    out << completion_script(typed_args[1]);
+    return 0;
+  }
+  if (typed_args.size() == 1 && typed_args[0] == "--print-man") {
+    out << man_page();
+    return 0;
+  }
+  const std::vector<std::string> args = verb_first(typed_args);
+  TypedCommon typed;
+  CLI::App app("", "fsdp-ckpt");
+  app.set_version_flag("-v,--version", version_text());
+  app.require_subcommand(1);
+  const auto verbs = all_verbs();
+  std::vector<CLI::App*> subcommands;
+  for (const auto& verb : verbs) subcommands.push_back(add_verb(app, *verb, typed));
+  if (!args.empty() && !args[0].starts_with('-')) check_verb(args[0], verbs);
+  try {
+    // CLI11 expects the words in reverse order.
+    app.parse(std::vector<std::string>(args.rbegin(), args.rend()));
+  } catch (const CLI::CallForHelp&) {
+    const auto chosen = app.get_subcommands();
+    const std::size_t columns = columns_of(out);
+    out << (chosen.empty() ? tool_help(columns) : verb_help(chosen.front()->get_name(), columns));
+    return 0;
+  } catch (const CLI::Success& request) {  // --version
+    out << request.what() << '\n';
+    return 0;
+  } catch (const CLI::ParseError& error) {
+    throw Error(ErrorCode::kUsage, parse_message(error, app, args));
+  }
+  const auto chosen = std::find_if(subcommands.begin(), subcommands.end(),
+                                   [](const CLI::App* verb) { return verb->parsed(); });
+  if (chosen == subcommands.end())
+    throw Error(ErrorCode::kUsage, "no verb was given; fsdp-ckpt --help lists them");
+  if (team == nullptr) refuse_others();
+  return run_within_budget(**(verbs.begin() + (chosen - subcommands.begin())), **chosen, typed,
+                           args, out, err, team, threads);
+}
+
+// `committed`: the number of outputs that this process had committed when the run began.
+std::string no_memory_words(std::uint64_t committed) {
+  const std::string placed = placed_text();
+  if (!placed.empty()) return "out of memory" + placed;
+  return formats::outputs_committed() == committed ? "out of memory; nothing was written"
+                                                   : "out of memory; the new output is in place";
+}
+
+// Runs as a member of a team.  The run begins with a comparison of the members' tasks and ends with
+// the leader's status.
+int run_together(const std::vector<std::string>& args, std::ostream& out, std::ostream& err,
+                 formats::Team& team, unsigned threads) {
+  agree_on_start(team, args);
+  const int status = parse_and_run(args, out, err, &team, threads);
+  const std::string mine = formats::Packed().number(static_cast<std::uint64_t>(status)).take();
+  return static_cast<int>(formats::Unpacked(team.exchange("end", mine).front()).number());
+}
+
+}  // namespace
+
+int run(const std::vector<std::string>& args, std::ostream& out, std::ostream& err,
+        formats::Team* team, unsigned threads) {
+  const bool json = wants_json(args);
+  const bool color = colors_errors(args, err);
+  const std::uint64_t committed = formats::outputs_committed();
+  std::ostream nowhere(nullptr);
+  const bool silent = team != nullptr && !team->leads();
+  std::ostream& own_out = silent ? nowhere : out;
+  std::ostream& own_err = silent ? nowhere : err;
+  // Reports an error of the team, which may be another member's.
+  const auto report = [&](const Error& found) {
+    const Error error = team == nullptr ? found : team->fail(found);
+    std::ostream& to = team == nullptr || team->reports() ? err : nowhere;
+    print_error(error.code(), message_of(error) + placed_text(), json, own_out, to, color);
+    return error.code() == ErrorCode::kInterrupted ? interrupted_status() : kFailed;
+  };
+  forget_placed();
+  try {
+    return team == nullptr ? parse_and_run(args, out, err, nullptr, threads)
+                           : run_together(args, own_out, own_err, *team, threads);
+  } catch (const Error& error) {
+    return report(error);
+  } catch (const std::bad_alloc&) {
+    if (team != nullptr) return report(Error(ErrorCode::kOutOfMemory, "out of memory"));
+    print_error(ErrorCode::kOutOfMemory, no_memory_words(committed), json, out, err, color);
+  } catch (const std::filesystem::filesystem_error& error) {
+    const bool memory = error.code() == std::errc::not_enough_memory;
+    return report(
+        Error(memory ? ErrorCode::kOutOfMemory : ErrorCode::kIo, formats::escape(error.what())));
+  } catch (const std::exception& error) {
+    return report(Error(ErrorCode::kIo, formats::escape(error.what())));
+  }
+  return kFailed;
+}
+
+}  // namespace fsdp::cli

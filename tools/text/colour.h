@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// Colours of a terminal.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "tools/base/common.h"
+
+namespace fsdp::cli {
+
+enum class Colour { kRed, kYellow, kGreen };
+
+// Returns `text` in that colour; unchanged unless `shown`.
+std::string coloured(std::string_view text, Colour colour, bool shown);
+
+// Returns whether a stream gets colours: with kAuto a terminal does, unless NO_COLOR is set to a
+// non-empty value (https://no-color.org).
+bool shows_colours(When when, bool terminal);
+
+}  // namespace fsdp::cli

@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <array>
+#include <ostream>
+
+#include "formats/bytes/base/json.h"
+#include "formats/bytes/base/text.h"
+#include "tools/base/remedy.h"
+#include "tools/base/runs.h"
+#include "tools/base/verbs.h"
+#include "tools/text/colour.h"
+#include "tools/text/terminal_text.h"
+#include "tools/verbs/checking/examination.h"
+#include "tools/verbs/checking/finding_report.h"
+#include "tools/verbs/checking/sealing.h"
+#include "tools/verbs/models/model_finding.h"
+
+namespace fsdp::cli {
+namespace {
+
+using formats::cat;
+using formats::Finding;
+using Severity = formats::Finding::Severity;
+
+struct VerifyCommand {
+  ExaminationOptions examined;
+  std::size_t limit = 20;  // the most findings listed for users
+  std::string config;      // config.json of the model; empty: not compared
+  std::string lost;        // what older steps of the run have and this one lacks; empty: nothing
+};
+
+// The worst of the findings; warnings leave a checkpoint sound.
+struct Verdict {
+  const char* word;      // as in --json
+  Colour colour;         // of that word
+  const char* sentence;  // the words before the counts
+};
+
+Verdict verdict_of(const formats::Findings& findings) {
+  if (count(findings, Severity::kDamage) != 0) return {"damaged", Colour::kRed, "damaged"};
+  if (count(findings, Severity::kUnsafe) != 0) return {"unsafe", Colour::kRed, "unsafe"};
+  if (count(findings, Severity::kUnknown) != 0)
+    return {"unknown", Colour::kYellow, "unknown to this tool in part"};
+  return {"sound", Colour::kGreen, "sound"};
+}
+
+formats::Json::Object outcome_json(const Examination& outcome, bool answer) {
+  formats::Json::Array findings;
+  for (const Finding& finding : outcome.report.findings) findings.push_back(finding_json(finding));
+  formats::Json::Object object;
+  object.emplace_back("schema", "fsdp-ckpt/verify/1");
+  object.emplace_back("path", outcome.path);
+  object.emplace_back("format",
+                      outcome.format.empty() ? formats::Json() : formats::Json(outcome.format));
+  object.emplace_back("sound", answer);
+  object.emplace_back("verdict", verdict_of(outcome.report.findings).word);
+  object.emplace_back("items", outcome.report.items);
+  object.emplace_back("bytes_checked", outcome.report.bytes_checked);
+  object.emplace_back("bytes_unchecked", outcome.report.bytes_unchecked);
+  object.emplace_back("seal", sealing_json(outcome.sealing.seal));
+  object.emplace_back("integrity", sealing_json(outcome.sealing.integrity));
+  formats::Json::Array parts;
+  for (const std::string& part : outcome.parts) {
+    parts.emplace_back(formats::Json::Object{
+        {"path", part}, {"verdict", verdict_of(findings_of_part(outcome, part)).word}});
+  }
+  object.emplace_back("parts", std::move(parts));
+  object.emplace_back("findings", std::move(findings));
+  return object;
+}
+
+void print_json(formats::Json::Object object, std::ostream& out) {
+  out << formats::to_text(formats::Json(std::move(object)), 1) << '\n';
+}
+
+// Returns "2 findings, 1 unsafe, 3 unknown": those of the verdict first, then milder ones.
+std::string counts_text(const formats::Findings& findings) {
+  std::string text;
+  for (const Severity severity : {Severity::kDamage, Severity::kUnsafe, Severity::kUnknown}) {
+    const std::size_t found = count(findings, severity);
+    if (found == 0) continue;
+    if (text.empty()) {
+      text = cat(found, found == 1 ? " finding" : " findings");
+    } else {
+      text += cat(", ", found, " ", formats::severity_name(severity));
+    }
+  }
+  return text;
+}
+
+// Names the checksums that the bytes were compared with.
+std::string checks_text(const VerifyCommand& command, const Examination& outcome) {
+  if (command.examined.fast) return ", metadata and sizes alone (--fast)";
+  const auto& report = outcome.report;
+  std::string text;
+  if (report.bytes_checked != 0)
+    text += cat(", ", formats::human_bytes(report.bytes_checked), " checked against CRC-32");
+  if (report.bytes_unchecked != 0) {
+    text += cat(", ", formats::human_bytes(report.bytes_unchecked),
+                matches_whole(outcome.sealing) ? " have no checksum of their own"
+                                               : " carry no checksum: structure only");
+  }
+  if (sealing_text(outcome.sealing).empty())
+    text += report.bytes_unchecked != 0 ? "; no seal" : "; no seal: structure and checksums only";
+  return text;
+}
+
+std::string summary(const VerifyCommand& command, const Examination& outcome, bool color) {
+  const auto& report = outcome.report;
+  const Verdict verdict = verdict_of(report.findings);
+  std::string text = cat(outcome.path, ": ", coloured(verdict.sentence, verdict.colour, color));
+  const std::string counts = counts_text(report.findings);
+  if (!counts.empty()) text += ", " + counts;
+  if (count(report.findings, Severity::kDamage) + count(report.findings, Severity::kUnsafe) != 0)
+    return text;
+  return cat(text, counts.empty() ? "" : "; otherwise sound", sealing_text(outcome.sealing), ", ",
+             formats::group_digits(report.items), report.items == 1 ? " item in " : " items in ",
+             outcome.files, outcome.files == 1 ? " file" : " files", checks_text(command, outcome));
+}
+
+void print_text(const VerifyCommand& command, const Examination& outcome, bool answer,
+                const Streams& streams) {
+  const auto& report = outcome.report;
+  std::size_t shown = 0;
+  std::size_t more = 0;
+  for (const Finding& finding : report.findings) {
+    const bool note = answer && finding.severity >= Severity::kUnknown;
+    if (command.examined.common.quiet && (note || finding.severity == Severity::kWarning)) continue;
+    if (shown++ < command.limit) {
+      print_finding(finding, streams);
+    } else {
+      ++more;
+    }
+  }
+  if (more != 0)
+    streams.out << "and " << formats::group_digits(more) << " more; --limit shows more\n";
+  if (answer && command.examined.common.quiet) return;
+  for (const std::string& part : outcome.parts) {
+    const Verdict verdict = verdict_of(findings_of_part(outcome, part));
+    streams.out << "part " << (part.empty() ? "." : formats::escape(part)) << ": "
+                << coloured(verdict.sentence, verdict.colour, streams.color) << '\n';
+  }
+  streams.out << wrapped(summary(command, outcome, streams.color), streams.columns) << '\n';
+}
+
+// Returns 0 if nothing is damaged or unsafe (--strict: or unknown), 1 otherwise.
+// `json` receives the output of --json, instead of standard output.
+int verify(const VerifyCommand& command, const Streams& streams, formats::Json::Object& json) {
+  Examination outcome = examine(command.examined, "verify", streams);
+  throw_if_unread(outcome.report.findings, outcome.path,
+                  command.examined.common.json ? nullptr : &streams);
+  if (!command.lost.empty()) {
+    outcome.report.findings.push_back({.code = ErrorCode::kShardMissing,
+                                       .message = command.lost,
+                                       .file = {},
+                                       .key = {},
+                                       .bytes = {},
+                                       .severity = Severity::kWarning});
+  }
+  ModelFinding model;
+  // A damaged checkpoint is not compared as a model.
+  const bool compared =
+      !command.config.empty() && count(outcome.report.findings, Severity::kDamage) == 0;
+  if (compared) model = find_in_model(command.examined.common, streams, command.config);
+  if (model.finding) outcome.report.findings.push_back(*model.finding);
+  const bool answer = judge(command.examined, outcome);
+  if (command.examined.common.json) {
+    json = outcome_json(outcome, answer);
+    if (!command.config.empty()) {
+      json.emplace_back("compared", compared);
+      json.emplace_back("architecture", model.architecture);
+    }
+  } else {
+    if (!command.examined.common.quiet) {
+      for (const std::string& line : model.lines)
+        streams.out << formats::cat(wrapped(line, streams.columns), "\n");
+    }
+    print_text(command, outcome, answer, streams);
+  }
+  return answer ? 0 : 1;
+}
+
+// Returns the --json object for a checkpoint of a run that could not be verified.
+formats::Json::Object unverified_json(const std::string& path, const Error& error) {
+  formats::Json::Object object;
+  object.emplace_back("path", formats::escape(path));
+  object.emplace_back("sound", false);
+  object.emplace_back("code", code_name(error.code()));
+  object.emplace_back("message", message_of(error));
+  return object;
+}
+
+// Verifies one checkpoint after another, and reports which are sound.  A checkpoint that cannot be
+// verified is an error; the others are still checked.  Returns the worst result of `verify`; 2 if
+// one could not be verified.
+int verify_run(VerifyCommand command, const std::vector<formats::Step>& steps,
+               const Streams& streams) {
+  const std::string named = command.examined.common.path;
+  std::array<std::size_t, 3> counts{};  // by exit status
+  int worst = 0;
+  std::vector<formats::Step> sound;
+  formats::Json::Array checkpoints;
+  for (const formats::Step& step : steps) {
+    const std::string path = step.path;
+    command.examined.common.path = path;
+    command.lost = lacking(step, steps);
+    formats::Json::Object json;
+    int status = 2;
+    try {
+      status = verify(command, streams, json);
+    } catch (const Error& error) {
+      const formats::Team* const team = command.examined.common.team;
+      if (error.code() == ErrorCode::kInterrupted || (team != nullptr && team->failed())) throw;
+      json = unverified_json(path, error);
+      if (!command.examined.common.json)
+        streams.err << "fsdp-ckpt: error[" << code_name(error.code()) << "]: " << message_of(error)
+                    << '\n';
+    }
+    worst = std::max(worst, status);
+    ++counts.at(static_cast<std::size_t>(status));
+    sound.insert(sound.end(), status == 0 ? 1 : 0, step);
+    checkpoints.emplace_back(std::move(json));
+  }
+  const std::string newest =
+      sound.empty() ? std::string() : newest_first(std::move(sound)).front().path.native();
+  if (command.examined.common.json) {
+    formats::Json::Object object;
+    object.emplace_back("schema", "fsdp-ckpt/verify-run/1");
+    object.emplace_back("path", named);
+    object.emplace_back("sound", worst == 0);
+    object.emplace_back("newest_sound", newest.empty() ? formats::Json() : formats::Json(newest));
+    object.emplace_back("checkpoints", std::move(checkpoints));
+    print_json(std::move(object), streams.out);
+  } else if (!command.examined.common.quiet || worst != 0) {
+    std::string text = cat(counts[0], " of ", steps.size(), " checkpoints sound");
+    if (counts[1] != 0) text += cat(", ", counts[1], " not sound");
+    if (counts[2] != 0) text += cat(", ", counts[2], " not verified");
+    if (!newest.empty()) text += "; the newest sound one is " + formats::escape(newest);
+    streams.out << wrapped(text, streams.columns) << '\n';
+  }
+  return worst;
+}
+
+class VerifyVerb : public Verb {
+ public:
+  std::string name() const override { return "verify"; }
+  std::string description() const override {
+    return "Name every damage: holes, missing files, wrong checksums, unsafe pickles";
+  }
+  std::vector<std::string> examples() const override {
+    return {"fsdp-ckpt verify step-400", "fsdp-ckpt verify step-400 --fast --json"};
+  }
+  void declare(OptionSet& options) override {
+    options.more("MORE", more_, "More checkpoints; those in the folder of a run are found there");
+    declare_examination(options, command_.examined);
+    options.text("--config", command_.config, "PATH",
+                 "Compare the model with what this config.json says: names, shapes, ties");
+    options.integer("--limit", limit_, 0, INT32_MAX, "N",
+                    "Findings to list for people; 20 if not given");
+  }
+  bool divides() const override { return true; }
+  int run(const CommonOptions& common, const Streams& streams) override {
+    command_.examined.common = common;
+    if (limit_) command_.limit = static_cast<std::size_t>(*limit_);
+    const auto listed = listed_steps(common.path, more_);
+    if (!listed.empty() && !formats::find_seal(common.path))
+      return verify_run(command_, listed, streams);
+    formats::Json::Object json;
+    const int status = verify(command_, streams, json);
+    if (common.json) print_json(std::move(json), streams.out);
+    return status;
+  }
+
+ private:
+  VerifyCommand command_;
+  std::vector<std::string> more_;
+  std::optional<std::int64_t> limit_;
+};
+
+}  // namespace
+
+std::unique_ptr<Verb> make_verify() {
+  return std::make_unique<VerifyVerb>();
+}
+
+}  // namespace fsdp::cli

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/verbs/comparing/diff_json.h"
+
+#include <ostream>
+#include <utility>
+
+#include "formats/bytes/base/json.h"
+#include "formats/bytes/base/json_writer.h"
+#include "tools/text/value_text.h"
+
+namespace fsdp::cli {
+namespace {
+
+using formats::Json;
+
+Json difference_json(const Difference& difference) {
+  Json::Object object;
+  object.emplace_back("what", kind_word(difference.kind));
+  object.emplace_back("key", difference.key);
+  object.emplace_back("a", text_or_null(difference.a));
+  object.emplace_back("b", text_or_null(difference.b));
+  if (difference.kind == DifferenceKind::kOnlyA || difference.kind == DifferenceKind::kOnlyB)
+    object.emplace_back("nearest", text_or_null(difference.hint));
+  if (difference.kind == DifferenceKind::kValue) object.emplace_back("where", difference.where);
+  return object;
+}
+
+Json place_json(std::uint64_t at, const std::vector<std::int64_t>& shape) {
+  Json::Array numbers;
+  for (const std::int64_t number : place_of(at, shape)) numbers.emplace_back(number);
+  return numbers;
+}
+
+void add_norms(Json::Object& object, const Change& change) {
+  const auto number = [&](double norm) { return change.numbers ? Json(norm) : Json(); };
+  object.emplace_back("norm_a", number(change.left.root()));
+  object.emplace_back("norm_change", number(change.apart.root()));
+  object.emplace_back("relative", number(change.relative().value_or(0)));
+  object.emplace_back("unbounded", change.unbounded);
+}
+
+Json tensor_json(const ComparedTensor& tensor, const Change& change) {
+  const formats::TensorDifference& figures = tensor.figures;
+  Json::Object object;
+  object.emplace_back("what", kind_word(DifferenceKind::kTensor));
+  object.emplace_back("key", tensor.key);
+  object.emplace_back("a", std::string(formats::torch_name(tensor.a)));
+  object.emplace_back("b", std::string(formats::torch_name(tensor.b)));
+  object.emplace_back("elements", figures.count);
+  object.emplace_back("unequal", figures.unequal);
+  object.emplace_back("different", figures.different);
+  object.emplace_back("first", place_json(figures.first, tensor.shape));
+  object.emplace_back("max_abs", figures.max_abs);
+  object.emplace_back("max_abs_at",
+                      figures.max_abs == 0 ? Json() : place_json(figures.max_abs_at, tensor.shape));
+  object.emplace_back("max_rel", figures.max_rel);
+  object.emplace_back("max_ulp", figures.max_ulp ? Json(*figures.max_ulp) : Json());
+  add_norms(object, change);
+  object.emplace_back("nan_a", figures.nan_left);
+  object.emplace_back("nan_b", figures.nan_right);
+  return object;
+}
+
+Json group_json(const Change& change) {
+  Json::Object object;
+  object.emplace_back("name", change.name);
+  object.emplace_back("tensors", change.tensors);
+  object.emplace_back("changed", change.changed);
+  object.emplace_back("elements", change.elements);
+  object.emplace_back("different", change.different);
+  object.emplace_back("max_abs", change.max_abs);
+  add_norms(object, change);
+  return object;
+}
+
+Json tolerance_json(const DiffOptions& options) {
+  const formats::Tolerance& tolerance = options.tolerance;
+  Json::Object object;
+  object.emplace_back("exact", tolerance.exact);
+  object.emplace_back("close", options.close);
+  // --close has a tolerance for each dtype, so there is no single number.
+  const auto number = [&](bool given, double value) {
+    return tolerance.exact || (options.close && !given) ? Json() : Json(value);
+  };
+  object.emplace_back("atol", number(options.has_atol, tolerance.atol));
+  object.emplace_back("rtol", number(options.has_rtol, tolerance.rtol));
+  object.emplace_back("ulp", tolerance.ulp ? Json(*tolerance.ulp) : Json());
+  object.emplace_back("nan_equal", tolerance.nan_equal);
+  object.emplace_back("ignore_dtype", options.ignore_dtype);
+  object.emplace_back("ignore_values", options.ignore_values);
+  return object;
+}
+
+}  // namespace
+
+void print_diff_json(const DiffOptions& options, const Comparison& found,
+                     const std::vector<Change>& tensors, ChangeUnit unit,
+                     const std::vector<Change>& groups, std::ostream& out) {
+  Json::Object counts;
+  for (const DifferenceKind kind : kDifferenceKinds)
+    counts.emplace_back(kind_word(kind), found.count(kind));
+  formats::JsonWriter json([&](std::string_view text) { out << text; });
+  json.begin_object().member("schema", "fsdp-ckpt/diff/1");
+  json.member("a", options.common.path).member("b", options.other);
+  json.member("format_a", found.formats[0]).member("format_b", found.formats[1]);
+  json.member("same", found.same()).member("tolerance", tolerance_json(options));
+  json.member("tensors", found.compared.size()).member("values", found.values);
+  json.member("bytes", found.bytes).member("unchecked_bytes", found.unchecked_bytes);
+  json.member("within_tolerance", found.within).member("counts", std::move(counts));
+  if (unit != ChangeUnit::kTensor) {
+    json.member("by", unit_word(unit)).key("groups").begin_array();
+    for (const Change& group : groups) json.value(group_json(group));
+    json.end_array();
+  }
+  json.key("differences").begin_array();
+  for (const Difference& difference : found.differences) json.value(difference_json(difference));
+  for (const Change& change : tensors)
+    json.value(tensor_json(found.compared[change.tensor], change));
+  json.end_array().end_object();
+}
+
+}  // namespace fsdp::cli

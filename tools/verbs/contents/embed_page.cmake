@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+# Makes one page of inspect_page.{html,css,js} and puts it into a C++ source, in three parts: before the title,
+# between the title and the data, and after the data.
+#
+#   cmake -DHERE=<folder of the page> -DOUTPUT=<source to write> -P embed_page.cmake
+#
+# The page allows no style and no script but its own two, by their SHA-256 (Content-Security-Policy).
+
+# The digest in base 64, as the policy wants it, from base 16: six digits make four characters.
+function(base64_of_hex hex result)
+  set(alphabet "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/")
+  set(text "")
+  string(LENGTH "${hex}" length)
+  set(at 0)
+  while(at LESS length)
+    string(SUBSTRING "${hex}" ${at} 6 group)
+    string(LENGTH "${group}" digits)
+    set(padded "${group}0000")
+    string(SUBSTRING "${padded}" 0 6 padded)
+    math(EXPR number "0x${padded}")
+    set(shift 18)
+    foreach(i RANGE 3)
+      math(EXPR index "(${number} >> ${shift}) & 63")
+      math(EXPR digits_before "(${i} - 1) * 2")
+      if(i GREATER 1 AND digits LESS_EQUAL digits_before)
+        string(APPEND text "=")
+      else()
+        string(SUBSTRING "${alphabet}" ${index} 1 character)
+        string(APPEND text "${character}")
+      endif()
+      math(EXPR shift "${shift} - 6")
+    endforeach()
+    math(EXPR at "${at} + 6")
+  endwhile()
+  set(${result} "${text}" PARENT_SCOPE)
+endfunction()
+
+file(READ ${HERE}/inspect_page.html page)
+file(READ ${HERE}/inspect_page.css style)
+file(READ ${HERE}/inspect_page.js script)
+foreach(part style script)
+  string(SHA256 digest "${${part}}")
+  base64_of_hex(${digest} ${part}_hash)
+endforeach()
+
+string(REPLACE "@STYLE_HASH@" "${style_hash}" page "${page}")
+string(REPLACE "@SCRIPT_HASH@" "${script_hash}" page "${page}")
+string(REPLACE "@STYLE@" "${style}" page "${page}")
+string(REPLACE "@SCRIPT@" "${script}" page "${page}")
+
+set(source "// Made of tools/verbs/contents/inspect_page.{html,css,js} by tools/verbs/contents/embed_page.cmake.\n#include \"tools/verbs/contents/inspect_html.h\"\n\nnamespace fsdp::cli {\n\n")
+foreach(mark TITLE DATA)
+  string(FIND "${page}" "@${mark}@" at)
+  if(at EQUAL -1)
+    message(FATAL_ERROR "inspect_page.html has no @${mark}@")
+  endif()
+  string(SUBSTRING "${page}" 0 ${at} before)
+  string(LENGTH "@${mark}@" length)
+  math(EXPR at "${at} + ${length}")
+  string(SUBSTRING "${page}" ${at} -1 page)
+  string(APPEND source "const char* const kPageBefore${mark} = R\"PAGE(${before})PAGE\";\n")
+endforeach()
+string(APPEND source "const char* const kPageEnd = R\"PAGE(${page})PAGE\";\n\n}  // namespace fsdp::cli\n")
+string(REPLACE "kPageBeforeTITLE" "kPageBeforeTitle" source "${source}")
+string(REPLACE "kPageBeforeDATA" "kPageBeforeData" source "${source}")
+file(WRITE ${OUTPUT} "${source}")

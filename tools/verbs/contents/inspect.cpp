@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/verbs/contents/inspect.h"
+
+#include <algorithm>
+#include <map>
+#include <ostream>
+
+#include "formats/bytes/base/text.h"
+#include "formats/front/open.h"
+#include "tools/base/placed.h"
+#include "tools/base/remedy.h"
+#include "tools/base/runs.h"
+#include "tools/base/selection.h"
+#include "tools/base/verbs.h"
+#include "tools/text/table.h"
+#include "tools/text/terminal_text.h"
+#include "tools/text/value_text.h"
+#include "tools/verbs/contents/inspect_globals.h"
+#include "tools/verbs/contents/inspect_html.h"
+#include "tools/verbs/contents/inspect_run.h"
+#include "tools/verbs/contents/key_tree.h"
+#include "tools/verbs/writing/writing.h"
+
+namespace fsdp::cli {
+namespace {
+
+using formats::cat;
+
+// Each value costs a small read; more than these are read only on request.
+constexpr std::size_t kManyValues = 2000;
+constexpr std::size_t kValueWidth = 60;
+
+std::string count_of(std::uint64_t count, std::string_view noun) {
+  return formats::group_digits(count) + " " + std::string(noun) + (count == 1 ? "" : "s");
+}
+
+void print_heading(const formats::Checkpoint& checkpoint, const KeyNode& tree,
+                   const Streams& streams) {
+  const auto& d = checkpoint.description();
+  const auto& files = checkpoint.index().files;
+  std::uint64_t file_bytes = 0;
+  std::size_t missing = 0;
+  for (const auto& file : files) {
+    file_bytes += file.bytes.value_or(0);
+    if (!file.bytes) ++missing;
+  }
+  std::string what = cat(d.path, ": ", format_name(d));
+  if (d.format == "dcp" || d.ranks > 1)
+    what += ", " + count_of(static_cast<std::uint64_t>(d.ranks), "rank");
+  if (d.format == "dcp" || files.size() > 1) what += ", " + count_of(files.size(), "file");
+  if (missing != 0) what += cat(" (", missing, " missing)");
+  std::string totals = cat(count_of(tree.tensors, "tensor"), ", ", count_of(tree.numel, "element"),
+                           ", ", formats::human_bytes(tree.bytes));
+  if (tree.values != 0) totals += "; " + count_of(tree.values, "value");
+  streams.out << wrapped(what + ", " + formats::human_bytes(file_bytes), streams.columns) << '\n'
+              << wrapped(totals, streams.columns) << '\n';
+  std::map<formats::DType, std::uint64_t> by_dtype;
+  for (const auto& tensor : checkpoint.index().tensors) by_dtype[tensor.dtype] += tensor.bytes();
+  if (by_dtype.size() > 1) {
+    std::string line;
+    for (const auto& [dtype, bytes] : by_dtype) {
+      line += cat(line.empty() ? "" : ", ", formats::torch_name(dtype), " ",
+                  formats::human_bytes(bytes));
+    }
+    streams.out << wrapped(line, streams.columns) << '\n';
+  }
+}
+
+class TreePrinter {
+ public:
+  TreePrinter(const InspectOptions& options, const formats::Checkpoint& checkpoint,
+              bool read_values)
+      : options_(options),
+        checkpoint_(checkpoint),
+        read_values_(read_values),
+        table_({Column::kName, Column::kWhole, Column::kWhole, Column::kNumber, Column::kText}) {}
+
+  // Reads the values that will be shown.
+  void read(const KeyNode& tree) { children(tree, "", 1); }
+  void print(std::ostream& out, std::size_t columns) const { table_.print(out, columns); }
+
+ private:
+  void children(const KeyNode& node, const std::string& indent, std::size_t depth) {
+    if (depth > options_.depth) return;
+    for (std::size_t i = 0; i < node.children.size(); ++i) {
+      const bool last = i + 1 == node.children.size();
+      const bool top = depth == 1;
+      line(*node.children[i], top ? "" : indent + (last ? "└─ " : "├─ "));
+      const std::string below = top ? "" : indent + (last ? "   " : "│  ");
+      if (options_.chunks && node.children[i]->tensor != nullptr)
+        chunk_lines(*node.children[i]->tensor, below);
+      children(*node.children[i], below, depth + 1);
+    }
+  }
+
+  void line(const KeyNode& node, const std::string& lead) {
+    std::string name = lead + (node.name.empty() ? "''" : formats::escape(node.name));
+    if (node.copies > 1) name += cat(" ×", node.copies);
+    const formats::TensorEntry* tensor = node.tensor;
+    if (tensor != nullptr && node.children.empty()) {
+      std::string chunks;
+      if (tensor->chunks.size() > 1) chunks = cat(tensor->chunks.size(), " chunks");
+      table_.add({name, std::string(formats::torch_name(tensor->dtype)),
+                  formats::shape_text(tensor->shape), formats::human_bytes(node.bytes), chunks});
+      return;
+    }
+    if (node.value != nullptr && node.children.empty()) {
+      if (!read_values_) {
+        table_.add({name, "value"});
+        return;
+      }
+      const formats::Value value = read_value(checkpoint_, *node.value);
+      table_.add({name, type_name(value), value_text(value, kValueWidth)});
+      return;
+    }
+    std::string contents;
+    if (node.tensors != 0) contents = count_of(node.numel, "element");
+    if (node.tensors == 0) contents = count_of(node.values, "value");
+    table_.add({name, "", contents, node.tensors == 0 ? "" : formats::human_bytes(node.bytes), ""});
+  }
+
+  void chunk_lines(const formats::TensorEntry& tensor, const std::string& indent) {
+    for (std::size_t c = 0; c < tensor.chunks.size(); ++c) {
+      const formats::Location& place = tensor.chunks.location(c);
+      table_.add_line(cat(indent, "   ", formats::box_text(tensor.chunks.box(c)), "  ",
+                          formats::escape(checkpoint_.index().files[place.file].name), " at byte ",
+                          place.offset, ", ", place.length, " bytes"));
+    }
+  }
+
+  const InspectOptions& options_;
+  const formats::Checkpoint& checkpoint_;
+  bool read_values_;
+  Table table_;
+};
+
+void print_files(const formats::Checkpoint& checkpoint, const Streams& streams) {
+  Table table({Column::kName, Column::kNumber, Column::kWhole});
+  for (const auto& file : checkpoint.index().files) {
+    table.add({formats::escape(file.name),
+               file.bytes ? formats::human_bytes(*file.bytes) : "missing",
+               file.rank ? cat("rank ", *file.rank) : ""});
+  }
+  table.print(streams.out, streams.columns);
+}
+
+}  // namespace
+
+std::string format_name(const formats::CheckpointDescription& d) {
+  if (d.format == "dcp") {
+    if (d.layout == "generic") return "sharded checkpoint (torch.distributed.checkpoint)";
+    return "sharded checkpoint (torch.distributed.checkpoint, " + d.layout + ")";
+  }
+  if (d.format == "torch")
+    return d.layout == "legacy" ? "torch.save file (before PyTorch 1.6)" : "torch.save file";
+  if (d.format == "accelerate") return "Accelerate's FSDP checkpoint (" + d.layout + ")";
+  if (d.format == "deepspeed") return "DeepSpeed checkpoint (" + d.layout + ")";
+  if (d.format == "trainer") return "Hugging Face Trainer's checkpoint";
+  if (d.format == "step") return "step of several checkpoints";
+  if (d.format == "per-rank") {
+    if (d.layout == "fairscale") return "FairScale's shards of each rank";
+    return d.layout == "one-rank" ? "torch.save file of one rank" : "torch.save files of each rank";
+  }
+  if (d.format == "torch-checkpointing") {
+    return d.version ? "torch_checkpointing folder" : "torch_checkpointing folder without metadata";
+  }
+  if (d.format == "torch-shards") return "torch.save files with an index";
+  if (d.format == "hdf5") return "HDF5 file";
+  if (d.layout == "hf") return "safetensors folder";
+  if (d.layout == "hf-sharded") return "sharded safetensors folder";
+  return "safetensors file";
+}
+
+std::string shown_key(const std::string& key, const formats::KeyPath& path) {
+  return path.empty() ? std::string(kRootName) : formats::escape(key);
+}
+
+formats::Value read_value(const formats::Checkpoint& checkpoint, const formats::ValueEntry& entry) {
+  try {
+    return checkpoint.value(entry);
+  } catch (const Error& error) {
+    throw Error(error.code(),
+                cat(message_of(error), "; --values never shows what can be told without it"));
+  }
+}
+
+bool reads_values(const InspectOptions& options, const formats::Checkpoint& checkpoint) {
+  const formats::Index& index = checkpoint.index();
+  // Without data files, such as for a .metadata sent alone, no value can be read.
+  const bool any_file =
+      index.files.empty() || std::any_of(index.files.begin(), index.files.end(),
+                                         [](const auto& file) { return file.bytes.has_value(); });
+  if (options.values == When::kAuto) return any_file && index.values.size() <= kManyValues;
+  return options.values == When::kAlways;
+}
+
+namespace {
+
+// Returns whether the files are within the requested size; reports it if they are not.
+bool within_budget(const InspectOptions& options, const formats::Checkpoint& checkpoint,
+                   std::ostream& err) {
+  if (!options.max_bytes) return true;
+  std::uint64_t bytes = 0;
+  std::size_t missing = 0;
+  for (const auto& file : checkpoint.index().files) {
+    bytes += file.bytes.value_or(0);
+    if (!file.bytes) ++missing;
+  }
+  if (missing != 0) {
+    err << "fsdp-ckpt: " << checkpoint.description().path << ": " << count_of(missing, "file")
+        << " missing, so that the size is not known\n";
+    return false;
+  }
+  if (bytes <= *options.max_bytes) return true;
+  err << "fsdp-ckpt: " << checkpoint.description().path << ": has " << formats::group_digits(bytes)
+      << " bytes of files, more than the " << formats::group_digits(*options.max_bytes)
+      << " of --max-bytes\n";
+  return false;
+}
+
+// Reads only metadata, and values on request.  Returns the exit status.
+int inspect(const InspectOptions& options, const Streams& streams) {
+  if (!options.html.empty()) check_apart(options.common.path, options.html);
+  const auto checkpoint =
+      formats::open_checkpoint(options.common.path, {options.common.allowed_globals});
+  if (!options.common.keys.everything()) {
+    check_selection(options.common.keys, checkpoint->index(), checkpoint->description().path);
+    checkpoint->keep([&](const std::string& key) { return options.common.keys.selects(key); });
+  }
+  if (!options.html.empty()) {
+    write_inspect_page(options, *checkpoint, options.html, options.force);
+    note_placed(options.html);
+  }
+  if (options.common.json) {
+    print_inspect_json(options, *checkpoint, streams.out);
+  } else if (!options.html.empty()) {
+    if (!options.common.quiet) {
+      streams.out << formats::escape(options.html) << ": a page of "
+                  << count_of(checkpoint->index().tensors.size(), "tensor") << '\n';
+    }
+  } else {
+    // On a terminal, equal layers are folded by default: thousands of equal lines do not help.
+    const bool alone = streams.columns != 0 && !options.no_fold && !options.chunks;
+    const auto tree = key_tree(checkpoint->index(), options.fold || alone);
+    const bool values = reads_values(options, *checkpoint);
+    TreePrinter printer(options, *checkpoint, values);
+    printer.read(*tree);
+    print_heading(*checkpoint, *tree, streams);
+    if (options.files) {
+      streams.out << '\n';
+      print_files(*checkpoint, streams);
+    }
+    if (!tree->children.empty() && options.depth > 0) {
+      streams.out << '\n';
+      printer.print(streams.out, streams.columns);
+      if (!values && tree->values != 0 && options.values == When::kAuto && !options.common.quiet) {
+        streams.err << "fsdp-ckpt: note: " << count_of(tree->values, "value")
+                    << (tree->values > kManyValues ? " not read; --values always reads them\n"
+                                                   : " not read: no data file is there\n");
+      }
+    }
+  }
+  note_unread(options.common.path, *checkpoint, options.common, streams);
+  for (const formats::Finding& finding : checkpoint->findings()) {
+    if (options.common.quiet) break;
+    streams.err << "fsdp-ckpt: warning[" << code_name(finding.code)
+                << "]: " << formats::finding_text(finding) << '\n';
+  }
+  return within_budget(options, *checkpoint, streams.err) ? 0 : 1;
+}
+
+class InspectVerb : public Verb {
+ public:
+  std::string name() const override { return "inspect"; }
+  std::string alias() const override { return "ls"; }
+  std::string description() const override {
+    return "Show what is in a checkpoint; reads metadata alone";
+  }
+  std::vector<std::string> examples() const override {
+    return {"fsdp-ckpt inspect step-400 --fold",
+            "fsdp-ckpt inspect step-400 --json -k 'model.**' | jq '.tensors[].key'"};
+  }
+  void declare(OptionSet& options) override {
+    options.more("MORE", more_,
+                 "More checkpoints; each is a line, as those in the folder of a run");
+    options.flag("--fold", options_.fold,
+                 "Show numbered layers that are alike once; so does a terminal");
+    options.flag("--no-fold", options_.no_fold, "Show every layer, on a terminal as well");
+    options.integer("-d,--depth", depth_, 0, INT32_MAX, "N", "Levels of the tree to show");
+    options.flag("--chunks", options_.chunks, "Show where each chunk lies");
+    options.flag("--files", options_.files, "List the files");
+    options.flag("--globals", globals_, "List the names in the pickles, disallowed ones too");
+    options.size("--max-bytes", options_.max_bytes, "Status 1 where the files have more than SIZE");
+    options.text("--html", options_.html, "FILE",
+                 "Write a page for a browser: treemap, who holds what, search");
+    options.flag("--force", options_.force, "Replace FILE where it exists");
+    options.choice("--values", values_, {"auto", "always", "never"}, "WHEN",
+                   "Read the values that are not tensors: auto, always or never");
+  }
+  int run(const CommonOptions& common, const Streams& streams) override {
+    if (!more_.empty() && (globals_ || !options_.html.empty()))
+      throw Error(ErrorCode::kUsage, "--globals and --html take one PATH");
+    if (globals_) return inspect_globals(common, streams);
+    options_.common = common;
+    if (depth_) options_.depth = static_cast<std::size_t>(*depth_);
+    if (values_ != "auto") options_.values = values_ == "always" ? When::kAlways : When::kNever;
+    const auto listed =
+        options_.html.empty() ? listed_steps(common.path, more_) : std::vector<formats::Step>{};
+    return listed.empty() ? inspect(options_, streams) : inspect_run(options_, listed, streams);
+  }
+
+ private:
+  InspectOptions options_;
+  std::vector<std::string> more_;
+  bool globals_ = false;
+  std::optional<std::int64_t> depth_;
+  std::string values_ = "auto";
+};
+
+}  // namespace
+
+std::unique_ptr<Verb> make_inspect() {
+  return std::make_unique<InspectVerb>();
+}
+
+}  // namespace fsdp::cli

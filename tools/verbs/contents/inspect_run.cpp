@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/verbs/contents/inspect_run.h"
+
+#include <optional>
+#include <ostream>
+
+#include "formats/bytes/base/error.h"
+#include "formats/bytes/base/json.h"
+#include "formats/bytes/base/text.h"
+#include "formats/families/runs/step_names.h"
+#include "formats/front/open.h"
+#include "tools/base/reading.h"
+#include "tools/base/remedy.h"
+#include "tools/text/table.h"
+
+namespace fsdp::cli {
+namespace {
+
+using formats::cat;
+using formats::Json;
+
+struct Listed {
+  std::string path;
+  std::optional<formats::CheckpointDescription> description;  // nothing: could not be opened
+  std::uint64_t bytes = 0;                                    // of the checkpoint's files
+  std::uint64_t tensors = 0;
+  std::string code;     // of the error
+  std::string message;  // of the error
+};
+
+Listed look_at(const std::string& path, const CommonOptions& common) {
+  Listed listed;
+  listed.path = path;
+  try {
+    const auto checkpoint = formats::open_checkpoint(path, {common.allowed_globals});
+    listed.description = checkpoint->description();
+    listed.tensors = checkpoint->index().tensors.size();
+    for (const auto& file : checkpoint->index().files) listed.bytes += file.bytes.value_or(0);
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::kInterrupted) throw;
+    listed.code = code_name(error.code());
+    listed.message = message_of(error);
+  }
+  return listed;
+}
+
+Json listed_json(const Listed& listed) {
+  const auto step = formats::step_of(listed.path);
+  Json::Object object;
+  object.emplace_back("path", listed.path);
+  object.emplace_back("step", step ? Json(*step) : Json());
+  object.emplace_back("format", listed.description ? Json(listed.description->format) : Json());
+  object.emplace_back("layout", listed.description ? Json(listed.description->layout) : Json());
+  object.emplace_back("bytes", listed.bytes);
+  object.emplace_back("tensors", listed.tensors);
+  Json::Object error;
+  error.emplace_back("code", listed.code);
+  error.emplace_back("message", listed.message);
+  object.emplace_back("error", listed.description ? Json() : Json(std::move(error)));
+  return object;
+}
+
+void print_json(const std::string& path, const std::vector<Listed>& all, std::ostream& out) {
+  Json::Array checkpoints;
+  for (const Listed& listed : all) checkpoints.push_back(listed_json(listed));
+  Json::Object object;
+  object.emplace_back("schema", "fsdp-ckpt/inspect-run/1");
+  object.emplace_back("path", path);
+  object.emplace_back("checkpoints", std::move(checkpoints));
+  out << formats::to_text(Json(std::move(object)), 1) << '\n';
+}
+
+void print_text(const std::vector<Listed>& all, const Streams& streams) {
+  Table table({Column::kName, Column::kNumber, Column::kNumber, Column::kNumber, Column::kText});
+  for (const Listed& listed : all) {
+    const auto step = formats::step_of(listed.path);
+    const std::string name = formats::escape(listed.path);
+    const std::string number = step ? cat("step ", *step) : "";
+    if (!listed.description) {
+      table.add({name, number, "", "", cat("error[", listed.code, "]")});
+      continue;
+    }
+    table.add({name, number, formats::human_bytes(listed.bytes), counted(listed.tensors, "tensor"),
+               format_name(*listed.description)});
+  }
+  table.print(streams.out, streams.columns);
+  for (const Listed& listed : all) {
+    if (!listed.description)
+      streams.err << "fsdp-ckpt: error[" << listed.code << "]: " << listed.message << '\n';
+  }
+}
+
+}  // namespace
+
+int inspect_run(const InspectOptions& options, const std::vector<formats::Step>& steps,
+                const Streams& streams) {
+  std::vector<Listed> all;
+  int status = 0;
+  for (const formats::Step& step : steps) {
+    all.push_back(look_at(step.path, options.common));
+    if (!all.back().description) status = 2;
+  }
+  if (options.common.json) {
+    print_json(options.common.path, all, streams.out);
+  } else {
+    if (!options.common.quiet) streams.out << counted(all.size(), "checkpoint") << "\n\n";
+    print_text(all, streams);
+  }
+  return status;
+}
+
+}  // namespace fsdp::cli

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+// fsdp-ckpt export: the model of a checkpoint as the folder that from_pretrained loads.
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "formats/bytes/base/error.h"
+#include "formats/bytes/base/text.h"
+#include "formats/bytes/base/url.h"
+#include "formats/bytes/files/checkpoint_names.h"
+#include "formats/families/hf/companions.h"
+#include "formats/families/hf/model_content.h"
+#include "formats/families/hf/model_output.h"
+#include "tools/base/reading.h"
+#include "tools/base/verbs.h"
+#include "tools/verbs/models/configured_model.h"
+#include "tools/verbs/models/export_check.h"
+#include "tools/verbs/models/named_model.h"
+#include "tools/verbs/writing/conversion.h"
+
+namespace fsdp::cli {
+namespace {
+
+using formats::cat;
+using formats::Json;
+using formats::Value;
+using formats::hf::Companions;
+
+// The size of the files of published models.
+constexpr std::uint64_t kMaxShardBytes = 5'000'000'000;
+
+class ExportVerb : public Verb {
+ public:
+  std::string name() const override { return "export"; }
+  std::string description() const override {
+    return "Write the model as the folder that from_pretrained loads: names, config, tokenizer";
+  }
+  std::vector<std::string> examples() const override {
+    return {"fsdp-ckpt export step-400 llama --config Llama-3.1-8B",
+            "fsdp-ckpt export step-400 out --map rules.toml --dtype bf16 --config config.json"};
+  }
+  void declare(OptionSet& options) override {
+    declare_out(options, conversion_.writing, "Folder to write");
+    declare_writing_options(options, conversion_.writing);
+    declare_resume(options, conversion_.writing);
+    options.choice("--to", to_, {"hf"}, "KIND", "hf: a folder of Hugging Face's layout");
+    options.text("--map", request_.map, "MAP",
+                 "A built-in map, a file of rules, or none; by the names of tensors if not given");
+    request_.choice.declare_parameters(options);
+    options.text("--config", config_, "PATH",
+                 "The model's config.json, or a folder that has its tokenizer, too: copied; those "
+                 "beside PATH or in the run if not given; or none");
+    options.text("--model", request_.model, "KEY", "Which model, where the checkpoint has several");
+    options.flag("--ema", request_.average, "The averages of the model's weights, not the weights");
+    options.text("--dtype", conversion_.dtype, "DTYPE",
+                 "Cast floating tensors: float32 (fp32), bfloat16 (bf16), ...; integers stay");
+    options.size("--max-shard-size", conversion_.max_shard_bytes,
+                 "Files of at most SIZE, with an index; 5GB if not given");
+    options.list(
+        "--strip-prefix", conversion_.strip_prefixes, "auto|TEXT",
+        "Take a prefix off names; auto, for those of FSDP, torch.compile and DDP, if not given");
+    options.flag("--incomplete", request_.incomplete, "Write a model that lacks tensors");
+    options.flag("--check", check_,
+                 "Read the result again, turn it back, and compare it with PATH bit for bit");
+  }
+
+  bool divides() const override { return true; }
+  int run(const CommonOptions& common, const Streams& streams) override {
+    if (request_.average && !request_.model.empty())
+      throw Error(ErrorCode::kUsage, "--ema and --model both say which weights: leave one out");
+    Companions companions = companions_for(config_, common.path);
+    request_.choice.config = companions.config_name;
+    request_.dry_run = conversion_.writing.dry_run;
+    conversion_.by_module = true;
+    conversion_.strip_unasked = conversion_.strip_prefixes.empty();
+    if (conversion_.strip_unasked) conversion_.strip_prefixes = {"auto"};
+    if (check_ && formats::is_url(conversion_.writing.destination))
+      throw Error(ErrorCode::kUsage, "--check reads what lies on this machine, and OUT does not");
+    NamedModel model;
+    const auto change = [&](const formats::Checkpoint& source, const Value& content,
+                            ReportExtras& extras) {
+      model = named_model(source, content, common.path, companions, request_, extras);
+      return model.result;
+    };
+    Prepared prepared = prepare_conversion("safetensors", conversion_, common, streams, change);
+    report_companions(prepared, companions);
+    prepared.extras.members.emplace_back("check", check_);
+    formats::OutputOptions options = conversion_.writing.output(common);
+    std::optional<ExportCheck> checked;
+    if (check_) {
+      options.before_commit = [&,
+                               look = options.before_commit](const std::filesystem::path& folder) {
+        if (look) look(folder);
+        checked = check_export(folder, model, *prepared.source, prepared.content, request_.choice,
+                               common);
+      };
+    }
+    prepared.extras.last = [&] { return check_text(checked) + loading(companions); };
+    options.replaced = [](std::string_view file) {
+      return formats::is_member_name(file) || formats::hf::is_model_companion(file);
+    };
+    const auto output = formats::hf::plan_model_output(
+        *prepared.source, prepared.content, conversion_.writing.destination, options,
+        conversion_.max_shard_bytes.value_or(kMaxShardBytes), companions.files);
+    return write_output(name(), *prepared.source, *output, conversion_.writing, common, streams,
+                        std::move(prepared.extras));
+  }
+
+ private:
+  // Sets the written dtype and the quantization in config.json, and reports what is copied.
+  static void report_companions(Prepared& prepared, Companions& companions) {
+    const std::string quantized = formats::hf::quantized_name(prepared.content);
+    if (quantized.empty()) {
+      if (const auto method = formats::hf::drop_quantization(companions))
+        prepared.extras.lines.push_back("config.json: left out its quantization_config, " +
+                                        *method);
+    }
+    const formats::DType dtype = formats::hf::main_dtype(prepared.content);
+    const auto was = formats::hf::set_config_dtype(companions, dtype);
+    const std::string now(formats::torch_name(dtype));
+    if (was) {
+      prepared.extras.lines.push_back(
+          cat("config.json: dtype ", formats::escape(*was), " -> ", now));
+    }
+    Json::Array copied;
+    std::string list;
+    std::string folder;
+    for (const formats::hf::Companion& companion : companions.files) {
+      copied.emplace_back(companion.name);
+      // The user did not name these files, so the report tells their folder.
+      const bool other = companions.found && companion.folder != folder;
+      if (other) folder = companion.folder;
+      list += cat(list.empty() ? "" : ", ", other ? "from " + formats::escape(folder) + ": " : "",
+                  formats::escape(companion.name));
+    }
+    if (!list.empty()) prepared.extras.lines.push_back("copied: " + list);
+    prepared.extras.members.emplace_back("copied", std::move(copied));
+    prepared.extras.members.emplace_back(
+        "config", companions.config ? Json(companions.config_name) : Json(nullptr));
+    prepared.extras.members.emplace_back("config_dtype", was ? Json(now) : Json(nullptr));
+  }
+
+  static std::string check_text(const std::optional<ExportCheck>& checked) {
+    if (!checked) return {};
+    std::string text = cat("checked: ", counted(checked->tensors, "tensor"), ", ",
+                           formats::human_bytes(checked->bytes), ", read again: bit for bit ",
+                           checked->undone ? "the model's, by the way back"
+                                           : "what the map makes, which has no way back");
+    if (!checked->left_out.empty()) {
+      text += cat("; without ", formats::quote(checked->left_out[0], 200));
+      if (checked->left_out.size() > 1) text += cat(" and ", checked->left_out.size() - 1, " more");
+    }
+    return text + "\n";
+  }
+
+  // Returns how the folder can be loaded.
+  std::string loading(const Companions& companions) const {
+    if (!companions.config)
+      return "from_pretrained needs a config.json beside it: --config gives one";
+    const ConfiguredModel model(companions);
+    const Json* const classes = companions.config->find("architectures");
+    const Json::Array* const named = classes == nullptr ? nullptr : classes->as_array();
+    std::string name = model.architecture() ? model.architecture()->name() : "";
+    if (name.empty() && named != nullptr && named->size() == 1 &&
+        (*named)[0].as_string() != nullptr)
+      name = formats::escape(*(*named)[0].as_string());
+    if (name.empty()) return "loads with: the code of its class, which config.json does not name";
+    return cat("loads with: ", name, ".from_pretrained(",
+               formats::quote(conversion_.writing.destination), ")");
+  }
+
+  ConversionOptions conversion_;
+  ModelRequest request_;
+  std::string to_ = "hf";
+  std::string config_;
+  bool check_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Verb> make_export() {
+  return std::make_unique<ExportVerb>();
+}
+
+}  // namespace fsdp::cli

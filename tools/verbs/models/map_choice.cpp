@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/verbs/models/map_choice.h"
+
+#include "formats/bytes/base/error.h"
+#include "formats/bytes/base/json.h"
+#include "formats/bytes/base/text.h"
+#include "formats/bytes/files/no_answer.h"
+#include "formats/changes/map/builtin.h"
+#include "tools/verbs/writing/rewriting.h"
+
+namespace fsdp::cli {
+namespace {
+
+using formats::cat;
+
+std::string rules_text(const std::string& word) {
+  if (formats::exists_at(word)) return read_text_file(word);
+  std::vector<std::string> names;
+  for (const auto& map : formats::map::builtin_maps()) {
+    if (map.name == word) return std::string(map.text);
+    names.emplace_back(map.name);
+  }
+  const std::string near = formats::nearest(word, names);
+  throw Error(ErrorCode::kNotFound,
+              cat(formats::escape(word), ": is neither a file nor a built-in map",
+                  near.empty() ? "; fsdp-ckpt maps lists those" : "; did you mean " + near + "?"));
+}
+
+}  // namespace
+
+void MapChoice::declare_parameters(OptionSet& options) {
+  options.list("--set", parameters, "NAME=NUMBER", "The value of a parameter of the map");
+}
+
+formats::map::MapOptions MapChoice::options(const std::string& word,
+                                            formats::map::Direction direction) const {
+  formats::map::MapOptions options;
+  options.rules = formats::map::parse_rules(rules_text(word), formats::escape(word), direction);
+  for (const std::string& parameter : parameters) {
+    const auto [name, value] = formats::map::parse_parameter(parameter);
+    if (!options.given.values.emplace(name, value).second)
+      throw Error(ErrorCode::kUsage, cat("--set gives ", formats::quote(name), " twice"));
+  }
+  if (config.empty()) return options;
+  options.given.config_name = formats::escape(config);
+  try {
+    options.given.config = formats::parse_json(read_text_file(config));
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kJson && error.code() != ErrorCode::kJsonDepth) throw;
+    throw error.in(options.given.config_name);
+  }
+  return options;
+}
+
+}  // namespace fsdp::cli

@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/verbs/models/named_model.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "formats/bytes/base/error.h"
+#include "formats/bytes/base/text.h"
+#include "formats/changes/map/fitting.h"
+#include "formats/families/hf/architecture_fit.h"
+#include "formats/families/hf/flat_models.h"
+#include "formats/families/hf/model_content.h"
+#include "formats/state/content/loose_states.h"
+#include "tools/verbs/models/configured_model.h"
+#include "tools/verbs/models/held_lora.h"
+#include "tools/verbs/models/map_report.h"
+
+namespace fsdp::cli {
+namespace {
+
+using formats::cat;
+using formats::Json;
+using formats::Value;
+using formats::hf::Architecture;
+using formats::hf::ArchitectureFit;
+using formats::hf::Companions;
+using formats::hf::FoundModel;
+using formats::hf::ModelDifferences;
+using formats::map::BuiltinMap;
+
+constexpr std::size_t kNameBytes = 200;
+
+std::string model_type_of(const Companions& companions) {
+  const Json* type = companions.config ? companions.config->find("model_type") : nullptr;
+  return type == nullptr || type->as_string() == nullptr ? std::string() : *type->as_string();
+}
+
+bool ties(const Companions& companions) {
+  const Json* tied = companions.config ? companions.config->find("tie_word_embeddings") : nullptr;
+  return tied != nullptr && tied->as_bool() != nullptr && *tied->as_bool();
+}
+
+class Naming {
+ public:
+  Naming(const formats::Checkpoint& source, const Companions& companions,
+         const ModelRequest& request, ReportExtras& extras)
+      : source_(source),
+        companions_(companions),
+        request_(request),
+        extras_(extras),
+        model_(companions),
+        architecture_(model_.architecture()) {}
+
+  NamedModel run(const Value& content) {
+    const FoundModel model = chosen(content);
+    extras_.lines.push_back(
+        cat("model: ", model.place.empty() ? "the top level" : formats::quote(model.place, 200)));
+    if (model.values != 0)
+      extras_.lines.push_back(cat("left out: ", model.values, " values that are not tensors"));
+    extras_.members.emplace_back("model", model.place);
+    extras_.members.emplace_back("left_out_values", model.values);
+    NamedModel named = mapped(model.tensors);
+    Changed& out = named.result;
+    const formats::Checkpoint& own = out.checkpoint == nullptr ? source_ : *out.checkpoint;
+    check_quantization(out.content);
+    model_.require(source_.description().path, out.content, request_.incomplete, extras_);
+    if (ties(companions_)) out.content = formats::hf::without_tied_head(own, out.content);
+    return named;
+  }
+
+ private:
+  ArchitectureFit fit(const Value& tensors) const {
+    return formats::hf::fit_to(*architecture_, formats::hf::shapes_of(tensors));
+  }
+
+  // Returns, of several models, the one that has the tensors of the class; averages of weights only
+  // on request.
+  FoundModel chosen(const Value& content) const {
+    if (!request_.model.empty()) return formats::hf::find_model(source_, content, request_.model);
+    std::vector<FoundModel> models = formats::hf::find_models(content);
+    std::string others;
+    std::erase_if(models, [&](const FoundModel& model) {
+      if (formats::hf::is_average(model.place) == request_.average) return false;
+      others += (others.empty() ? "" : ", ") + formats::quote(model.place, kNameBytes);
+      return true;
+    });
+    if (models.empty() && (request_.average || !others.empty())) throw no_model(others);
+    if (architecture_ && models.size() > 1) {
+      std::vector<FoundModel> fitting;
+      for (const FoundModel& model : models) {
+        if (fit(model.tensors).differences.empty()) fitting.push_back(model);
+      }
+      // Parts of one model may look like separate models.
+      for (FoundModel& model : formats::hf::find_models(content, false)) {
+        const std::size_t matching = fit(model.tensors).differences.matching;
+        if (fitting.empty() && 2 * matching > formats::hf::names_of(model.tensors).size())
+          fitting.push_back(std::move(model));
+      }
+      if (fitting.size() == 1) models = std::move(fitting);
+    }
+    if (models.size() != 1) return formats::hf::find_model(source_, content, "");
+    if (formats::loose_state(models[0].tensors)) formats::refuse_loose_states(source_, content);
+    if (!others.empty()) {
+      extras_.lines.push_back(cat("left out: ", others,
+                                  request_.average ? ": no averages of weights"
+                                                   : ": averages of weights, --ema takes them"));
+    }
+    return std::move(models[0]);
+  }
+
+  Error no_model(const std::string& others) const {
+    const std::string where = cat(source_.description().path, ": ");
+    if (request_.average) {
+      return Error(ErrorCode::kKey,
+                   cat(where, "no key of a model says that it holds averages of weights",
+                       others.empty() ? "" : "; there are " + others, "; --model names one"));
+    }
+    return Error(ErrorCode::kKey,
+                 cat(where, "holds averages of weights alone, ", others, "; --ema takes them"));
+  }
+
+  NamedModel mapped(const Value& tensors) {
+    std::string word = request_.map;
+    const bool guessed = word.empty();
+    Value own = tensors;
+    std::string why;
+    if (architecture_) {
+      const ArchitectureFit found = fit(tensors);
+      // Corrects the front of names where that helps, unless the map takes the names as they are.
+      if (guessed || word == kNoMap) own = model_.renamed(tensors, found, extras_);
+      if (guessed && found.differences.empty()) {
+        why = cat(", the names are those of ", architecture_->name());
+        const bool trained = !found.differences.as_files || found.differences.as_modules;
+        word = trained ? map_of_files(own) : kNoMap;
+      }
+    }
+    if (word.empty() && nearly(own)) {
+      why = cat(", most names are those of ", architecture_->name());
+      word = kNoMap;
+    }
+    if (word.empty()) {
+      word = guessed_map(own);
+      why = ", no built-in one takes these names" + near_map_text(own);
+    }
+    if (word == kNoMap) {
+      extras_.lines.push_back(guessed ? "map: none" + why : "map: none");
+      extras_.members.emplace_back("map", nullptr);
+      extras_.members.emplace_back("guessed", guessed);
+      return {{nullptr, own}, &source_, own, kNoMap, {}};
+    }
+    formats::map::MapOptions options =
+        request_.choice.options(word, formats::map::Direction::kForward);
+    try {
+      formats::map::Mapped result = formats::map::map_content(source_, own, options);
+      extras_.lines.push_back(cat("map: ", formats::escape(word),
+                                  guessed ? ", the only one that takes these names" : ""));
+      add_map_report(result, options, request_.dry_run, extras_);
+      extras_.members.emplace_back("guessed", guessed);
+      return {{std::move(result.checkpoint), std::move(result.content)},
+              &source_,
+              own,
+              word,
+              std::move(result.steps)};
+    } catch (const Error& error) {
+      if (!guessed || error.code() != ErrorCode::kShape) throw;
+      throw Error(error.code(), cat(error.what(),
+                                    "; the map was chosen by names alone, --map none "
+                                    "keeps them as they are"));
+    }
+  }
+
+  // Returns whether no map seems to be needed for a model that does not fit: most names are those
+  // of the class, and no map gives everything that the class has.
+  bool nearly(const Value& tensors) const {
+    if (!architecture_) return false;
+    const formats::hf::NamedShapes shapes = formats::hf::shapes_of(tensors);
+    if (2 * architecture_->differences(shapes).matching < shapes.size()) return false;
+    return proven_maps(tensors, fitting_words(tensors)).empty();
+  }
+
+  std::vector<std::string> fitting_words(const Value& tensors) const {
+    std::vector<std::string> words;
+    for (const BuiltinMap& map :
+         formats::map::fitting_maps(formats::hf::names_of(tensors), model_type_of(companions_),
+                                    formats::map::Direction::kForward))
+      words.emplace_back(map.name);
+    return words;
+  }
+
+  // Returns the maps whose result has the tensors of the class.
+  std::vector<std::string> proven_maps(const Value& tensors,
+                                       const std::vector<std::string>& words) const {
+    std::vector<std::string> proven;
+    for (const std::string& word : words) {
+      try {
+        const auto result = formats::map::map_content(
+            source_, tensors, request_.choice.options(word, formats::map::Direction::kForward));
+        const ModelDifferences found =
+            architecture_->differences(formats::hf::shapes_of(result.content));
+        if (found.empty()) proven.push_back(word);
+      } catch (const Error&) {
+        // The map needs other shapes, or parameters that were not given.
+      }
+    }
+    return proven;
+  }
+
+  // Returns the maps that fit the names; only the proven ones, if there are any.
+  std::vector<std::string> maps_of(const Value& tensors) const {
+    std::vector<std::string> words = fitting_words(tensors);
+    if (!architecture_) return words;
+    std::vector<std::string> proven = proven_maps(tensors, words);
+    return proven.empty() ? words : proven;
+  }
+
+  // Names the nearest map and what keeps it from fitting.
+  static std::string near_map_text(const Value& tensors) {
+    const auto near = formats::map::nearest_map(formats::hf::names_of(tensors),
+                                                formats::map::Direction::kForward);
+    return near ? cat("; the nearest is ", near->name, ": ", near->why) : std::string();
+  }
+
+  // Returns the map from the names of modules to those of files.
+  std::string map_of_files(const Value& tensors) const {
+    const std::vector<std::string> words = maps_of(tensors);
+    return words.size() == 1 ? words[0] : kNoMap;
+  }
+
+  std::string guessed_map(const Value& tensors) const {
+    const std::vector<std::string> words = maps_of(tensors);
+    if (words.empty()) return kNoMap;
+    if (words.size() == 1) return words[0];
+    std::string list;
+    for (const std::string& word : words) list += (list.empty() ? "" : ", ") + word;
+    throw Error(ErrorCode::kUsage,
+                cat("several maps take these names: ", list, "; --map chooses one"));
+  }
+
+  void check_quantization(const Value& tensors) const {
+    const std::string quantized = formats::hf::quantized_name(tensors);
+    if (quantized.empty() || !companions_.config ||
+        companions_.config->find("quantization_config") != nullptr)
+      return;
+    throw Error(ErrorCode::kUnsupported,
+                cat(companions_.config_name, ": has no quantization_config, and ",
+                    formats::quote(quantized, kNameBytes), " belongs to quantized weights"));
+  }
+
+  const formats::Checkpoint& source_;
+  const Companions& companions_;
+  const ModelRequest& request_;
+  ReportExtras& extras_;
+  const ConfiguredModel model_;
+  const std::optional<Architecture>& architecture_;
+};
+
+}  // namespace
+
+NamedModel named_model(const formats::Checkpoint& source, const Value& content,
+                       const std::string& path, Companions& companions, const ModelRequest& request,
+                       ReportExtras& extras) {
+  const auto merge = merged_held_adapter(source, content, path, companions, extras);
+  extras.members.emplace_back("merged", merge ? merge->merged : 0);
+  NamedModel out = Naming(merge ? *merge->checkpoint : source, companions, request, extras)
+                       .run(merge ? merge->content : content);
+  if (merge) out.merged = merge->checkpoint;
+  if (out.result.checkpoint == nullptr) out.result.checkpoint = out.merged;
+  refuse_adapter_names(source.description().path, formats::hf::names_of(out.result.content));
+  return out;
+}
+
+}  // namespace fsdp::cli

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/verbs/writing/conversion.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "formats/bytes/base/cast.h"
+#include "formats/bytes/base/error.h"
+#include "formats/bytes/base/interrupt.h"
+#include "formats/bytes/base/text.h"
+#include "formats/changes/megatron/form.h"
+#include "formats/families/checks/content_check.h"
+#include "formats/families/dcp/names.h"
+#include "formats/front/create.h"
+#include "formats/front/open.h"
+#include "formats/state/content/content.h"
+#include "formats/state/content/state_tree.h"
+#include "formats/state/content/values_apart.h"
+#include "formats/state/rewrite/optimizer_ids.h"
+#include "formats/state/rewrite/rename.h"
+#include "tools/base/agreement.h"
+#include "tools/base/dtype_word.h"
+#include "tools/base/runs.h"
+#include "tools/base/selection.h"
+#include "tools/verbs/writing/name_report.h"
+#include "tools/verbs/writing/producer_note.h"
+
+namespace fsdp::cli {
+namespace {
+
+using formats::joined;
+using formats::Leaf;
+using formats::Value;
+using formats::megatron::Form;
+
+// An alias of hdf5 for --to: the usual suffix.
+constexpr std::string_view kShortHdf5 = "h5";
+
+// Returns whether the leaf is an optimizer's step count: a float tensor that is a number, not a
+// weight.
+bool is_step(const Leaf& leaf) {
+  const auto* last = leaf.path.empty() ? nullptr : std::get_if<std::string>(&leaf.path.back());
+  return last != nullptr && (*last == "step" || last->ends_with(".step"));
+}
+
+// Turns floating tensors into references that cast; everything else stays.
+Value with_dtype(const formats::Checkpoint& source, const Value& content, formats::DType dtype) {
+  return formats::with_leaves(content, [&](const Leaf& leaf) -> std::optional<Value> {
+    const auto number = formats::tensor_number(leaf.value);
+    if (!number || is_step(leaf) ||
+        !formats::can_cast(source.index().tensors[*number].dtype, dtype)) {
+      return leaf.value;
+    }
+    return formats::tensor_reference(source, *number, dtype);
+  });
+}
+
+// Returns `content` without the prefixes of --strip-prefix, and reports the changes.
+Value stripped_content(const Value& content, const ConversionOptions& conversion,
+                       const CommonOptions& common, ReportExtras& extras) {
+  const formats::NameRules rules = strip_rules(conversion.strip_prefixes);
+  try {
+    formats::Renamed renamed =
+        formats::rename_content(content, rules, [](const Value& value) { return value; });
+    if (renamed.renamed.empty() && conversion.strip_unasked) return std::move(renamed.content);
+    add_name_report(renamed, rules.strip_wrappers, conversion.writing.dry_run, extras);
+    return std::move(renamed.content);
+  } catch (const Error& error) {
+    if (is_about_rules(error.code())) throw error.in(formats::escape(common.path));
+    throw;
+  }
+}
+
+// Returns `content` without the prefix under which Lightning before 2.1 saved modules.  Lightning
+// removes it, too, when it makes one file of a folder.
+Value without_forward_module(const Value& content, const ConversionOptions& conversion,
+                             const CommonOptions& common, ReportExtras& extras) {
+  constexpr std::string_view kWrapper = "_forward_module.";
+  const auto leaves = formats::leaves_of(content);
+  const bool wrapped = std::any_of(leaves.begin(), leaves.end(), [&](const formats::Leaf& leaf) {
+    const std::size_t at = leaf.key.find(kWrapper);
+    return at == 0 || (at != leaf.key.npos && leaf.key[at - 1] == '.');
+  });
+  if (!wrapped) return content;
+  ConversionOptions strip = conversion;
+  strip.strip_prefixes = {std::string(kWrapper.substr(0, kWrapper.size() - 1))};
+  extras.lines.push_back("stripped: " + formats::quote(kWrapper));
+  return stripped_content(content, strip, common, extras);
+}
+
+void replace_source(Prepared& prepared, std::shared_ptr<const formats::Checkpoint> next) {
+  if (next == nullptr) return;
+  prepared.originals.push_back(std::exchange(prepared.source, std::move(next)));
+}
+
+// Reports which versions of Megatron-Core write a torch_dist folder of that layout.
+void note_layout(const std::string& layout, ReportExtras& extras) {
+  const bool item = layout == formats::dcp::kMegatronItemLayout;
+  extras.lines.push_back(formats::cat(
+      "torch_dist: as Megatron-Core ",
+      item ? "0.19 writes it, the common state in an item; earlier versions do not load it"
+           : "up to 0.18 writes it, with common.pt; 0.19 loads it, too"));
+  extras.members.emplace_back("layout", layout);
+}
+
+// Changes the form of Megatron-Core's content, and reports the values left out.
+void change_form(Prepared& prepared, Value& content, Form& form, Form to) {
+  if (form == to) return;
+  formats::megatron::Reformed reformed =
+      formats::megatron::reformed(*prepared.source, content, form, to);
+  replace_source(prepared, std::move(reformed.checkpoint));
+  content = std::move(reformed.content);
+  form = to;
+  if (reformed.left_out == 0) return;
+  prepared.extras.lines.push_back(formats::cat("left out: ", reformed.left_out,
+                                               reformed.left_out == 1 ? " value" : " values",
+                                               " of single ranks, layers or parameters"));
+}
+
+}  // namespace
+
+const std::vector<std::string>& output_formats() {
+  static const std::vector<std::string> formats = {
+      "pt",        "safetensors",    "hdf5",       "dcp",
+      "lightning", "lightning-ckpt", "accelerate", "torch-checkpointing"};
+  return formats;
+}
+
+const std::vector<std::string>& converted_formats() {
+  static const std::vector<std::string> formats = [] {
+    std::vector<std::string> all = output_formats();
+    all.insert(all.end(), formats::kTorchDistFormats.begin(), formats::kTorchDistFormats.end());
+    all.emplace_back("fsdp_dtensor");
+    return all;
+  }();
+  return formats;
+}
+
+void declare_conversion_options(OptionSet& options, ConversionOptions& conversion,
+                                const std::vector<std::string>& formats) {
+  declare_writing_options(options, conversion.writing);
+  std::vector<std::string> words = formats;
+  words.emplace_back(kShortHdf5);
+  options.choice("--to", conversion.format, words, "FORMAT",
+                 joined(formats, ", ") + "; by the suffix of OUT if not given");
+  options.size("--max-shard-size", conversion.max_shard_bytes,
+               "safetensors: a folder of files of at most SIZE, with an index");
+  options.flag("--drop-values", conversion.drop_values,
+               "safetensors: leave out values that are not tensors");
+  options.text("--dtype", conversion.dtype, "DTYPE",
+               "Cast floating tensors: float32 (fp32), bfloat16 (bf16), ...; integers stay");
+}
+
+void declare_conversion(OptionSet& options, ConversionOptions& conversion,
+                        const std::vector<std::string>& formats) {
+  declare_out(options, conversion.writing, "File or folder to write");
+  declare_conversion_options(options, conversion, formats);
+  options.list("--strip-prefix", conversion.strip_prefixes, "auto|TEXT",
+               "Take a prefix off names: auto for those of FSDP, torch.compile and DDP");
+}
+
+std::unique_ptr<formats::Checkpoint> open_source(const std::string& path,
+                                                 const CommonOptions& common,
+                                                 const Streams& streams) {
+  auto source = formats::open_checkpoint(path, {common.allowed_globals, common.team});
+  agree_on_source(common, path, *source);
+  note_unread(path, *source, common, streams);
+  return source;
+}
+
+Value selected_content(const formats::Checkpoint& source, const CommonOptions& common) {
+  Value content = formats::content_of(source);
+  if (common.keys.everything()) return content;
+  check_selection(common.keys, source.index(), source.description().path);
+  return formats::pruned(content, [&](const std::string& key) { return common.keys.selects(key); });
+}
+
+bool is_about_rules(ErrorCode code) {
+  return code == ErrorCode::kRekeyCollision || code == ErrorCode::kRekeyUnused ||
+         code == ErrorCode::kName || code == ErrorCode::kUsage;
+}
+
+formats::NameRules strip_rules(const std::vector<std::string>& words) {
+  formats::NameRules rules;
+  for (const std::string& word : words) {
+    if (word == "auto") {
+      rules.strip_wrappers = true;
+    } else {
+      rules.strip.push_back(word);
+    }
+  }
+  return rules;
+}
+
+std::string output_format_of(const ConversionOptions& conversion) {
+  if (conversion.format == kShortHdf5) return "hdf5";
+  if (!conversion.format.empty()) return conversion.format;
+  return conversion.max_shard_bytes ? "safetensors"
+                                    : formats::format_from_suffix(conversion.writing.destination);
+}
+
+int write_converted(const std::string& verb, const formats::Checkpoint& source,
+                    const Value& content, const std::string& format,
+                    const ConversionOptions& conversion, const CommonOptions& common,
+                    const Streams& streams, ReportExtras extras, const std::string& layout) {
+  check_globals(formats::with_own_tensors(source, content), common);
+  note_producers(content, format, extras);
+  const auto output = formats::plan_output(format, source, content, conversion.writing.destination,
+                                           {.output = conversion.writing.output(common),
+                                            .max_shard_bytes = conversion.max_shard_bytes,
+                                            .drop_values = conversion.drop_values,
+                                            .world_size = conversion.world_size,
+                                            .layout = layout});
+  return write_output(verb, source, *output, conversion.writing, common, streams,
+                      std::move(extras));
+}
+
+Prepared prepare_conversion(const std::string& format, const ConversionOptions& conversion,
+                            const CommonOptions& common, const Streams& streams,
+                            const ContentChange& change) {
+  std::optional<formats::DType> dtype;
+  if (!conversion.dtype.empty()) dtype = floating_dtype(conversion.dtype);
+  if (!conversion.writing.destination.empty())
+    check_apart(common.path, conversion.writing.destination);
+  std::unique_ptr<formats::Checkpoint> opened = open_source(common.path, common, streams);
+  // Tensors inside values become tensors of the checkpoint if the format cannot hold them
+  // otherwise, or if they are to be cast like all others.
+  if (format == "safetensors" || (dtype && format == "pt")) {
+    const auto selected = [&](const std::string& key) {
+      return common.keys.everything() || common.keys.selects(key);
+    };
+    opened = formats::with_values_apart(std::move(opened),
+                                        {.wanted = selected, .only_with_tensors = true});
+  }
+  Prepared out;
+  out.source = std::move(opened);
+  Value content = selected_content(*out.source, common);
+  const formats::CopyCheck check = formats::check_before_copy(
+      *out.source, content, [] { return formats::interrupted(); },
+      format == "pt" && !change ? formats::LibraryTensors::kKept
+                                : formats::LibraryTensors::kRefused,
+      common.team);
+  content = formats::with_objects(content, check);
+  content = formats::with_values(*out.source, content);
+  content = formats::with_integer_ids(*out.source, content);
+  note_computed(check, out.extras);
+  if (!conversion.strip_prefixes.empty())
+    content = stripped_content(content, conversion, common, out.extras);
+  if (format == "lightning-ckpt")
+    content = without_forward_module(content, conversion, common, out.extras);
+  Form form = formats::megatron::form_of(out.source->description());
+  const std::string layout = formats::torch_dist_layout(format, out.source->description().layout);
+  if (conversion.by_module) change_form(out, content, form, Form::kStateDict);
+  if (change) {
+    Changed changed = change(*out.source, content, out.extras);
+    replace_source(out, std::move(changed.checkpoint));
+    content = std::move(changed.content);
+  }
+  if (formats::is_torch_dist(format)) {
+    change_form(out, content, form, Form::kTorchDist);
+    out.layout = layout;
+    note_layout(layout, out.extras);
+  }
+  if (format == "fsdp_dtensor") change_form(out, content, form, Form::kFsdpDtensor);
+  if (dtype) content = with_dtype(*out.source, content, *dtype);
+  out.content = std::move(content);
+  return out;
+}
+
+int convert_checkpoint(const std::string& verb, const ConversionOptions& conversion,
+                       const CommonOptions& common, const Streams& streams,
+                       const ContentChange& change) {
+  const std::string format = output_format_of(conversion);
+  Prepared prepared = prepare_conversion(format, conversion, common, streams, change);
+  return write_converted(verb, *prepared.source, prepared.content, format, conversion, common,
+                         streams, std::move(prepared.extras), prepared.layout);
+}
+
+}  // namespace fsdp::cli

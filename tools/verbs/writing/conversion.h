@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rewrites a whole checkpoint in a format: the common part of consolidate and convert.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "formats/bytes/base/error.h"
+#include "formats/state/checkpoint/checkpoint.h"
+#include "formats/state/model/name_map.h"
+#include "tools/base/common.h"
+#include "tools/base/verb.h"
+#include "tools/verbs/writing/writing.h"
+
+namespace fsdp::cli {
+
+struct ConversionOptions {
+  WritingOptions writing;                        // without a destination: nothing is written
+  std::string format;                            // empty: by the destination's suffix
+  std::optional<std::uint64_t> max_shard_bytes;  // safetensors: a folder of files
+  bool drop_values = false;                 // safetensors: leave out values that are not tensors
+  std::string dtype;                        // floating tensors are cast to it; empty: no cast
+  std::vector<std::string> strip_prefixes;  // as for `rename --strip-prefix`
+  bool strip_unasked = false;               // no message if no name has such a prefix
+  std::int64_t world_size = 1;              // dcp
+  // The verb needs the names of modules, which Megatron-Core's folders join.
+  bool by_module = false;
+};
+
+// Returns the formats for --to in which any content can be written.
+const std::vector<std::string>& output_formats();
+// Returns these formats, and Megatron-Core's folders, whose names and shapes only
+// prepare_conversion makes.
+const std::vector<std::string>& converted_formats();
+
+// Declares --to with these formats, the options of every writing verb except OUT, and the options
+// above except the prefixes and the world size.
+void declare_conversion_options(OptionSet& options, ConversionOptions& conversion,
+                                const std::vector<std::string>& formats);
+// Declares OUT, and the options above except the world size.
+void declare_conversion(OptionSet& options, ConversionOptions& conversion,
+                        const std::vector<std::string>& formats);
+
+// Opens a checkpoint, and notes other checkpoints in its folder that are not part of it.
+// Throws: what open_checkpoint throws.
+std::unique_ptr<formats::Checkpoint> open_source(const std::string& path,
+                                                 const CommonOptions& common,
+                                                 const Streams& streams);
+
+// Returns the content of the checkpoint, narrowed to the keys of `common`.  Throws: kNotFound if no
+// key matches.
+formats::Value selected_content(const formats::Checkpoint& source, const CommonOptions& common);
+
+// Returns whether an error concerns rules for names, and so does not name a file.
+bool is_about_rules(ErrorCode code);
+
+// Parses the words of --strip-prefix: "auto" or prefixes.
+formats::NameRules strip_rules(const std::vector<std::string>& words);
+
+// Content whose tensors belong to another checkpoint, which reads the first one.
+struct Changed {
+  std::shared_ptr<const formats::Checkpoint> checkpoint;  // nullptr: still the first checkpoint
+  formats::Value content;
+};
+// Makes new content from a checkpoint's content, which has no placeholders, and reports the
+// changes.
+using ContentChange = std::function<Changed(const formats::Checkpoint& source,
+                                            const formats::Value& content, ReportExtras& extras)>;
+
+// Returns the name of the output's format: by --to, else by the destination's suffix.  Throws:
+// kUsage.
+std::string output_format_of(const ConversionOptions& conversion);
+
+// Plans and writes an output of that format.  `content` has no placeholders.  `layout`: see
+// CreateOptions.
+// Returns 0.  Throws: Error; nothing is written then.
+int write_converted(const std::string& verb, const formats::Checkpoint& source,
+                    const formats::Value& content, const std::string& format,
+                    const ConversionOptions& conversion, const CommonOptions& common,
+                    const Streams& streams, ReportExtras extras, const std::string& layout = {});
+
+// What a conversion writes.
+struct Prepared {
+  // The checkpoints that changed sources read, each the previous one.
+  std::vector<std::shared_ptr<const formats::Checkpoint>> originals;
+  std::shared_ptr<const formats::Checkpoint> source;  // the checkpoint to which the content refers
+  formats::Value content;                             // without placeholders
+  std::string layout;                                 // torch_dist: see CreateOptions
+  ReportExtras extras;
+};
+// Opens and checks the source, and edits its content by the options.  `change` is applied after
+// prefixes are stripped and before elements are cast.  Throws: Error.
+Prepared prepare_conversion(const std::string& format, const ConversionOptions& conversion,
+                            const CommonOptions& common, const Streams& streams,
+                            const ContentChange& change);
+
+// Prepares and writes a conversion.  Returns 0.  Throws: Error; nothing is written then.
+int convert_checkpoint(const std::string& verb, const ConversionOptions& conversion,
+                       const CommonOptions& common, const Streams& streams,
+                       const ContentChange& change = {});
+
+}  // namespace fsdp::cli

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// fsdp-ckpt rename: changes the names of parameters and keys.
+#include "formats/state/rewrite/rename.h"
+
+#include "formats/bytes/base/error.h"
+#include "formats/bytes/base/text.h"
+#include "formats/state/content/content.h"
+#include "tools/base/verbs.h"
+#include "tools/verbs/writing/conversion.h"
+#include "tools/verbs/writing/name_report.h"
+#include "tools/verbs/writing/rewriting.h"
+
+namespace fsdp::cli {
+namespace {
+
+using formats::cat;
+
+class RenameVerb : public Verb {
+ public:
+  std::string name() const override { return "rename"; }
+  std::string description() const override {
+    return "Give parameters and keys other names; folders share their data with the source";
+  }
+  std::vector<std::string> examples() const override {
+    return {"fsdp-ckpt rename step-400 clean --strip-prefix auto",
+            "fsdp-ckpt rename full.pt new.pt --rename encoder=backbone --drop '**.running_*'"};
+  }
+  void declare(OptionSet& options) override {
+    declare_rewriting(options, rewriting_);
+    options.list("--strip-prefix", strip_, "auto|TEXT",
+                 "Take a prefix off names: auto for those of FSDP, torch.compile and DDP");
+    options.list("--rename", renames_, "FROM=TO",
+                 "Rename FROM, and what begins with FROM and a dot");
+    options.text("--map", map_, "FILE", "Names to names: a JSON object, or lines 'from => to'");
+    options.list("--drop", drop_, "GLOB", "Leave out names that match");
+  }
+
+  int run(const CommonOptions& common, const Streams& streams) override {
+    const formats::NameRules rules = read_rules();
+    if (rules.empty()) {
+      throw Error(ErrorCode::kUsage,
+                  "nothing to do: give --strip-prefix, --rename, --map or --drop");
+    }
+    check_apart(common.path, rewriting_.writing.destination);
+    const auto source = open_source(common.path, common, streams);
+    check_rewritable(*source);
+    formats::Renamed renamed;
+    const formats::Value content = selected_content(*source, common);
+    try {
+      renamed = formats::rename_content(content, rules, [&](const formats::Value& value) {
+        return formats::resolved(*source, value);
+      });
+    } catch (const Error& error) {
+      if (is_about_rules(error.code())) throw error.in(formats::escape(common.path));
+      throw;
+    }
+    ReportExtras extras;
+    add_name_report(renamed, rules.strip_wrappers, rewriting_.writing.dry_run, extras);
+    return write_rewritten(name(), *source, std::move(renamed.content), rewriting_, common, streams,
+                           std::move(extras));
+  }
+
+ private:
+  formats::NameRules read_rules() const {
+    formats::NameRules rules = strip_rules(strip_);
+    for (const std::string& text : renames_)
+      rules.renames.push_back(formats::parse_name_rule(text));
+    if (!map_.empty()) {
+      const std::string text = read_text_file(map_);
+      try {
+        for (formats::NameRule& rule : formats::parse_name_map(text))
+          rules.renames.push_back(std::move(rule));
+      } catch (const Error& error) {
+        throw error.in(formats::escape(map_));
+      }
+    }
+    rules.drop = drop_;
+    return rules;
+  }
+
+  RewritingOptions rewriting_;
+  std::vector<std::string> strip_;
+  std::vector<std::string> renames_;
+  std::string map_;
+  std::vector<std::string> drop_;
+};
+
+}  // namespace
+
+std::unique_ptr<Verb> make_rename() {
+  return std::make_unique<RenameVerb>();
+}
+
+}  // namespace fsdp::cli

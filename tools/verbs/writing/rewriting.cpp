@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/verbs/writing/rewriting.h"
+
+#include <algorithm>
+#include <array>
+
+#include "formats/bytes/base/error.h"
+#include "formats/bytes/base/interrupt.h"
+#include "formats/bytes/base/text.h"
+#include "formats/bytes/base/url.h"
+#include "formats/bytes/files/file.h"
+#include "formats/families/checks/content_check.h"
+#include "formats/families/dcp/rewritten_dcp.h"
+#include "formats/front/create.h"
+#include "formats/state/content/content.h"
+#include "tools/verbs/writing/producer_note.h"
+
+namespace fsdp::cli {
+namespace {
+
+using formats::cat;
+
+// The names of a million parameters take less.
+constexpr std::uint64_t kMaxTextFileBytes = 64U << 20U;
+// The most files that are named one by one.
+constexpr std::size_t kMaxNamed = 5;
+// A folder of several safetensors files is split again at the size that Hugging Face's writers use.
+constexpr std::uint64_t kShardBytes = 5'000'000'000;
+
+// Returns the format of the output for a source of this format; empty if there is none.
+std::string output_format(const formats::CheckpointDescription& description) {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kFormats = {
+      {{"dcp", "dcp"}, {"torch", "pt"}, {"safetensors", "safetensors"}, {"hdf5", "hdf5"}}};
+  for (const auto& [source, output] : kFormats) {
+    if (description.format == source) return std::string(output);
+  }
+  return {};
+}
+
+void add_folder_report(const std::string& source, const formats::RewrittenDcp& output,
+                       const RewritingOptions& rewriting, ReportExtras& extras) {
+  const auto& left = output.left_behind();
+  if (!left.empty()) {
+    std::string names;
+    for (std::size_t i = 0; i < left.size() && i < kMaxNamed; ++i)
+      names += (names.empty() ? "" : ", ") + formats::quote(left[i]);
+    if (left.size() > kMaxNamed) names += cat(" and ", left.size() - kMaxNamed, " more");
+    extras.lines.push_back("stays behind, being no part of the checkpoint: " + names);
+  }
+  if (output.unneeded_files() != 0) {
+    extras.lines.push_back(cat("left out: ", output.unneeded_files(),
+                               output.unneeded_files() == 1 ? " data file" : " data files",
+                               " of which nothing is needed"));
+  }
+  if (output.dead_bytes() != 0) {
+    extras.lines.push_back(
+        cat("stays on disk: ", formats::human_bytes(output.dead_bytes()),
+            " of what was dropped or replaced, in files that hold other things as well"));
+  }
+  const auto& files = output.plan().files;
+  const bool linked =
+      std::any_of(files.begin(), files.end(), [](const auto& file) { return file.linked; });
+  if (!linked && rewriting.link) {
+    const std::string_view why = formats::is_url(rewriting.writing.destination) ? "to a store"
+                                 : formats::is_url(source)                      ? "from a store"
+                                                           : "on another file system";
+    extras.lines.push_back(cat(why, ": data files are copied, none is shared"));
+  }
+  formats::Json::Array names;
+  for (const std::string& name : left) names.emplace_back(name);
+  extras.members.emplace_back("left_behind", std::move(names));
+  extras.members.emplace_back("unneeded_files", output.unneeded_files());
+  extras.members.emplace_back("dead_bytes", output.dead_bytes());
+}
+
+}  // namespace
+
+void declare_rewriting(OptionSet& options, RewritingOptions& rewriting) {
+  declare_writing(options, rewriting.writing, "File or folder to write, in the form of PATH");
+  options.negative_flag("--copy", rewriting.link,
+                        "Folders: copy data files instead of linking them");
+}
+
+void check_rewritable(const formats::Checkpoint& source) {
+  const formats::CheckpointDescription& description = source.description();
+  if (!output_format(description).empty()) return;
+  throw Error(ErrorCode::kUnsupported,
+              cat(description.path, ": ", description.format, " (", description.layout,
+                  ") cannot be written again in this form; convert it first, or name one of its "
+                  "folders"));
+}
+
+int write_rewritten(const std::string& verb, const formats::Checkpoint& source,
+                    formats::Value content, const RewritingOptions& rewriting,
+                    const CommonOptions& common, const Streams& streams, ReportExtras extras) {
+  const std::string& destination = rewriting.writing.destination;
+  const std::string format = output_format(source.description());
+  if (format == "dcp") {
+    const auto output =
+        formats::plan_rewritten_dcp(source, common.path, content, destination,
+                                    {rewriting.writing.output(common), rewriting.link});
+    add_folder_report(source.description().path, *output, rewriting, extras);
+    return write_output(verb, source, *output, rewriting.writing, common, streams,
+                        std::move(extras));
+  }
+  formats::check_before_copy(source, content, [] { return formats::interrupted(); });
+  content = formats::with_values(source, content);
+  check_globals(formats::with_own_tensors(source, content), common);
+  note_producers(content, format, extras);
+  formats::CreateOptions options;
+  options.output = rewriting.writing.output(common);
+  if (format == "safetensors" && source.description().layout == "hf-sharded")
+    options.max_shard_bytes = kShardBytes;
+  const auto output = formats::plan_output(format, source, content, destination, options);
+  return write_output(verb, source, *output, rewriting.writing, common, streams, std::move(extras));
+}
+
+std::string read_text_file(const std::string& path) {
+  const auto file = formats::file_at(path);
+  if (file->size() > kMaxTextFileBytes) {
+    throw Error(ErrorCode::kLimitSize,
+                cat(file->name(), ": has ", file->size(), " bytes, at most ", kMaxTextFileBytes));
+  }
+  std::string text(file->size(), '\0');
+  file->read_at(0, std::as_writable_bytes(std::span(text)));
+  return text;
+}
+
+}  // namespace fsdp::cli

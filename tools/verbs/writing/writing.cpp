@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/verbs/writing/writing.h"
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <ostream>
+
+#include "formats/bytes/base/error.h"
+#include "formats/bytes/base/interrupt.h"
+#include "formats/bytes/base/text.h"
+#include "formats/bytes/base/url.h"
+#include "formats/bytes/outputs/new_folders.h"
+#include "formats/bytes/store/store.h"
+#include "formats/containers/names/unsafe_names.h"
+#include "formats/families/checks/output_names.h"
+#include "formats/state/content/state_tree.h"
+#include "tools/base/memory_budget.h"
+#include "tools/base/placed.h"
+#include "tools/base/progress.h"
+
+namespace fsdp::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using formats::cat;
+using formats::OutputPlan;
+
+// The most files that a dry run lists for users; --json lists all.
+constexpr std::size_t kMaxListed = 100;
+
+std::string plural(std::uint64_t count, const char* noun) {
+  return formats::group_digits(count) + " " + noun + (count == 1 ? "" : "s");
+}
+
+class Writing {
+ public:
+  Writing(std::string verb, const formats::Checkpoint& source, formats::Output& output,
+          const WritingOptions& writing, const CommonOptions& common, const Streams& streams,
+          ReportExtras extras)
+      : verb_(std::move(verb)),
+        source_(source),
+        output_(output),
+        plan_(output.plan()),
+        writing_(writing),
+        common_(common),
+        streams_(streams),
+        extras_(std::move(extras)),
+        buffer_bytes_(common.max_memory_bytes / kBufferShare) {}
+
+  int run() {
+    formats::CopyResult result;
+    double seconds = 0;
+    // A dry run shows users the plan before the error; --json prints only one object, here the
+    // error.
+    const bool plan_first = writing_.dry_run && !common_.json;
+    if (!plan_first) check_free(writing_.destination, plan_.new_bytes());
+    if (!writing_.dry_run) {
+      const auto begin = std::chrono::steady_clock::now();
+      result = write();
+      note_placed(writing_.destination);
+      seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    }
+    if (common_.json) {
+      report_json(result, seconds);
+    } else if (writing_.dry_run || !common_.quiet) {
+      report_text(result, seconds);
+    }
+    if (plan_first) check_free(writing_.destination, plan_.new_bytes());
+    return 0;
+  }
+
+ private:
+  formats::CopyResult write() {
+    Progress progress(streams_.err, streams_.show_progress, verb_, plan_.tensor_bytes);
+    formats::CopyOptions options;
+    options.threads = common_.threads;
+    options.max_buffer_bytes = buffer_bytes_;
+    options.on_progress = [&](std::uint64_t bytes) { progress.update(bytes); };
+    options.cancelled = [] { return formats::interrupted(); };
+    options.team = common_.team;
+    options.journal = writing_.journal.get();
+    if (writing_.journal) identify_plan();
+    return output_.write(options);
+  }
+
+  // Adds the files of the output to the facts that decide about its bytes.
+  void identify_plan() const {
+    // Added after the words and the source, which explain better why sizes of files differ.
+    common_.identity->add_later([this](formats::PlanIdentity& identity) {
+      identity.add("format", plan_.format);
+      for (const formats::PlannedFile& file : plan_.files)
+        identity.add(file.name, cat(file.bytes, " bytes"));
+    });
+  }
+
+  void report_json(const formats::CopyResult& result, double seconds) {
+    formats::Json::Array files;
+    for (const formats::PlannedFile& file : plan_.files) {
+      formats::Json::Object entry{{"name", file.name}, {"bytes", file.bytes}};
+      if (file.linked) entry.emplace_back("linked", true);
+      files.push_back(std::move(entry));
+    }
+    formats::Json::Object tied;
+    for (const auto& [name, kept] : plan_.tied) tied.emplace_back(name, kept);
+    formats::Json::Object object;
+    object.emplace_back("schema", "fsdp-ckpt/" + verb_ + "/1");
+    object.emplace_back("path", common_.path);
+    object.emplace_back("output", writing_.destination);
+    for (auto& member : extras_.members) object.push_back(std::move(member));
+    object.emplace_back("format", plan_.format);
+    object.emplace_back("dry_run", writing_.dry_run);
+    object.emplace_back("files", std::move(files));
+    object.emplace_back("tensors", plan_.tensors);
+    object.emplace_back("values", plan_.values);
+    object.emplace_back("dropped_values", plan_.dropped_values);
+    object.emplace_back("tied", std::move(tied));
+    object.emplace_back("bytes", plan_.bytes());
+    object.emplace_back("tensor_bytes", plan_.tensor_bytes);
+    object.emplace_back("buffer_bytes", buffer_bytes_);
+    if (writing_.dry_run) {
+      // A store does not report free space.
+      if (!formats::is_url(writing_.destination))
+        object.emplace_back("free_bytes", free_bytes_at(writing_.destination));
+    } else {
+      object.emplace_back("unchecked_bytes", result.unchecked_bytes);
+      if (writing_.resume) object.emplace_back("kept_bytes", result.kept_bytes);
+      object.emplace_back("seconds", seconds);
+    }
+    streams_.out << formats::to_text(formats::Json(std::move(object)), 1) << '\n';
+  }
+
+  void report_text(const formats::CopyResult& result, double seconds) const {
+    std::ostream& out = streams_.out;
+    for (const auto& [name, kept] : plan_.tied) {
+      out << "tied: " << formats::quote(name, 200) << " is " << formats::quote(kept, 200)
+          << "; its name is in the file's metadata\n";
+    }
+    if (plan_.dropped_values != 0)
+      out << "left out: " << plan_.dropped_values << " values that are not tensors\n";
+    for (const std::string& line : extras_.lines) out << line << '\n';
+    const std::string contents =
+        cat(plural(plan_.tensors, "tensor"), ", ", plural(plan_.values, "value"), ", ",
+            formats::human_bytes(plan_.bytes()));
+    if (writing_.dry_run) {
+      report_plan(contents);
+    } else {
+      report_result(contents, result, seconds);
+    }
+  }
+
+  // Names the bytes on disk that source and output share.
+  std::string shared_text() const {
+    const std::uint64_t linked = plan_.bytes() - plan_.new_bytes();
+    return linked == 0 ? std::string()
+                       : ", " + formats::human_bytes(linked) + " of it shared with the source";
+  }
+
+  void report_plan(const std::string& contents) const {
+    std::ostream& out = streams_.out;
+    out << "would read " << source_.description().path << ": "
+        << formats::human_bytes(plan_.tensor_bytes) << " of tensors, through "
+        << formats::human_bytes(buffer_bytes_) << " of buffers at most\n";
+    out << "would write " << formats::escape(writing_.destination) << ": " << contents
+        << shared_text();
+    if (!formats::is_url(writing_.destination)) {
+      out << "; " << formats::human_bytes(free_bytes_at(writing_.destination)) << " free";
+    }
+    out << '\n';
+    if (plan_.files.size() == 1) return;
+    for (std::size_t i = 0; i < plan_.files.size() && i < kMaxListed; ++i) {
+      out << "  " << formats::escape(plan_.files[i].name) << "  "
+          << formats::human_bytes(plan_.files[i].bytes) << (plan_.files[i].linked ? "  linked" : "")
+          << '\n';
+    }
+    if (plan_.files.size() > kMaxListed)
+      out << "  and " << plan_.files.size() - kMaxListed << " more files\n";
+  }
+
+  void report_result(const std::string& contents, const formats::CopyResult& result,
+                     double seconds) const {
+    std::ostream& out = streams_.out;
+    out << formats::escape(writing_.destination) << ": " << contents;
+    if (plan_.files.size() > 1) out << " in " << plan_.files.size() << " files";
+    out << shared_text();
+    if (result.unchecked_bytes != 0) {
+      out << ", " << formats::human_bytes(result.unchecked_bytes) << " carried no checksum";
+    } else if (result.bytes != 0) {
+      out << ", all data matched its " << checksum_name();
+    }
+    if (result.kept_bytes != 0)
+      out << ", " << formats::human_bytes(result.kept_bytes) << " kept from an earlier run";
+    const std::uint64_t written = plan_.new_bytes() - result.kept_bytes;
+    const double rate = seconds > 0 ? static_cast<double>(written) / seconds : 0;
+    // The rate of a short run is not worth reporting.
+    if (seconds > 1) out << ", " << formats::human_bytes(static_cast<std::uint64_t>(rate)) << "/s";
+    out << '\n';
+    if (extras_.last) out << extras_.last() << '\n';
+  }
+
+  std::string checksum_name() const {
+    return source_.description().format == "hdf5" ? "checksums" : "CRC-32";
+  }
+
+  std::string verb_;
+  const formats::Checkpoint& source_;
+  formats::Output& output_;
+  const OutputPlan& plan_;
+  const WritingOptions& writing_;
+  const CommonOptions& common_;
+  const Streams& streams_;
+  ReportExtras extras_;
+  std::uint64_t buffer_bytes_;
+};
+
+// URLs are compared as text: a store has neither links nor "..".
+const char* relation_of_urls(std::string_view source, std::string_view destination) {
+  const auto trimmed = [](std::string_view url) {
+    return std::string(url.substr(0, url.find_last_not_of('/') + 1)) + "/";
+  };
+  const std::string from = trimmed(source);
+  const std::string to = trimmed(destination);
+  if (from == to) return "is";
+  if (to.starts_with(from)) return "lies inside";
+  return from.starts_with(to) ? "contains" : nullptr;
+}
+
+// Returns whether `inner` is `outer` or lies inside it.
+bool lies_in(const fs::path& inner, const fs::path& outer) {
+  fs::path at = inner;
+  for (;;) {
+    if (at == outer) return true;
+    if (!at.has_relative_path() || at.parent_path() == at) return false;
+    at = at.parent_path();
+  }
+}
+
+const char* relation_of_paths(const std::string& source, const std::string& destination) {
+  const fs::path from = fs::weakly_canonical(source);
+  const fs::path to = fs::weakly_canonical(destination);
+  if (from == to) return "is";
+  if (lies_in(to, from)) return "lies inside";
+  return lies_in(from, to) && fs::exists(to) ? "contains" : nullptr;
+}
+
+}  // namespace
+
+formats::OutputOptions WritingOptions::output(const CommonOptions& common) const {
+  formats::OutputOptions options;
+  options.replace = force;
+  options.sync = sync;
+  options.seal = seal;
+  options.before_commit = [destination = destination,
+                           allowed = common.allowed_globals](const fs::path& temporary) {
+    formats::check_output_names(temporary, destination, allowed,
+                                [] { return formats::interrupted(); });
+  };
+  options.make_folders = true;
+  options.team = common.team;
+  if (resume && !sync) {
+    throw Error(
+        ErrorCode::kUsage,
+        "--resume goes on with what is safe on the disk, which --no-sync does not wait for; "
+        "leave one of them out");
+  }
+  // A job on many machines may lose one of them, which its user cannot foresee.
+  if (resume || (common.team != nullptr && sync)) {
+    formats::RunJournal::Options how;
+    how.asked = resume;
+    how.team = common.team;
+    if (const char* const bytes = std::getenv("FSDP_CKPT_EXTENT"))
+      how.extent_bytes = formats::parse_size(bytes);
+    journal = std::make_shared<formats::RunJournal>(common.identity, how);
+    options.resumption = journal;
+  }
+  return options;
+}
+
+void declare_out(OptionSet& options, WritingOptions& writing, const std::string& out_help) {
+  options.positional("OUT", writing.destination, out_help, true);
+}
+
+void declare_writing(OptionSet& options, WritingOptions& writing, const std::string& out_help) {
+  declare_out(options, writing, out_help);
+  declare_writing_options(options, writing);
+}
+
+void declare_writing_options(OptionSet& options, WritingOptions& writing) {
+  options.flag("-n,--dry-run", writing.dry_run,
+               "Say what would be read and written, and write nothing");
+  options.flag("--force", writing.force, "Replace OUT where it exists");
+  options.negative_flag("--no-sync", writing.sync,
+                        "Do not wait until the output is safe from a power cut");
+  options.flag("--seal", writing.seal,
+               "Leave a seal with OUT: sizes and checksums of its files, for verify");
+}
+
+void declare_resume(OptionSet& options, WritingOptions& writing) {
+  options.flag("--resume", writing.resume,
+               "Go on where an earlier run ended, and leave what this one has done if it is ended");
+}
+
+void check_apart(const std::string& source, const std::string& destination) {
+  const bool to_store = formats::is_url(destination);
+  if (to_store && formats::store_of(destination) == nullptr) {
+    throw Error(ErrorCode::kUnsupported,
+                formats::escape(destination) +
+                    ": is a URL of a kind that is not written; name a local path");
+  }
+  if (to_store != formats::is_url(source)) return;
+  const char* const relation =
+      to_store ? relation_of_urls(source, destination) : relation_of_paths(source, destination);
+  if (relation != nullptr) {
+    throw Error(ErrorCode::kSamePath, cat(formats::escape(destination), ": ", relation,
+                                          " the checkpoint being read; name another place"));
+  }
+}
+
+std::uint64_t free_bytes_at(const std::string& destination) {
+  return formats::free_bytes(formats::existing_folder_above(destination));
+}
+
+void check_free(const std::string& destination, std::uint64_t needed) {
+  if (formats::is_url(destination)) return;
+  const std::uint64_t free = free_bytes_at(destination);
+  if (free >= needed) return;
+  throw Error(ErrorCode::kNoSpace,
+              cat(formats::escape(destination), ": needs ", formats::human_bytes(needed), ", only ",
+                  formats::human_bytes(free), " are free"));
+}
+
+void check_globals(const formats::Value& root, const CommonOptions& common) {
+  // Most checkpoints have no such names, so places are searched only if there are some.
+  formats::UnknownGlobals unsafe = formats::unknown_globals_in(root);
+  std::erase_if(unsafe, [&](const auto& name) { return common.allowed_globals.contains(name); });
+  if (unsafe.empty()) return;
+  for (const formats::Leaf& leaf : formats::leaves_of(root)) {
+    for (const std::string& name : formats::unknown_globals_in(leaf.value)) {
+      if (!unsafe.contains(name)) continue;
+      throw Error(
+          ErrorCode::kGlobal,
+          cat(formats::escape(common.path), ": ", formats::quote(leaf.key, 200), ": global ",
+              formats::quote(name), " is not known to be plain data; leave it out with --exclude ",
+              formats::quote(leaf.key, 200), ", or accept it with --allow-global ",
+              formats::escape(name)));
+    }
+  }
+  // The name is in a container itself: a key, a defaultdict's factory, an OrderedDict's state.
+  throw Error(ErrorCode::kGlobal,
+              cat(formats::escape(common.path), ": global ", formats::quote(*unsafe.begin()),
+                  " is not known to be plain data; it stands in a container's keys or state, which "
+                  "--exclude cannot leave out; accept it with --allow-global ",
+                  formats::escape(*unsafe.begin())));
+}
+
+int write_output(const std::string& verb, const formats::Checkpoint& source,
+                 formats::Output& output, const WritingOptions& writing,
+                 const CommonOptions& common, const Streams& streams, ReportExtras extras) {
+  if (writing.seal) output.plan_seal();
+  return Writing(verb, source, output, writing, common, streams, std::move(extras)).run();
+}
+
+}  // namespace fsdp::cli
