@@ -91,9 +91,9 @@ std::unique_ptr<Checkpoint> open_step(const fs::path& path, const std::vector<st
 std::unique_ptr<Checkpoint> open_folder(const fs::path& path, const OpenOptions& options) {
   switch (layout_of_folder(path)) {
     case Layout::kDcp:
-      return dcp::open_dcp(path, options.allowed_globals, options.team);
+      return dcp::open_dcp(path, options.allowed_globals, *options.team);
     case Layout::kNemo:
-      return dcp::open_dcp(path / dcp::kNemoWeights, options.allowed_globals, options.team);
+      return dcp::open_dcp(path / dcp::kNemoWeights, options.allowed_globals, *options.team);
     case Layout::kAccelerate:
       return accelerate::open_accelerate(path, options.allowed_globals);
     case Layout::kDeepSpeed:
@@ -116,7 +116,7 @@ std::unique_ptr<Checkpoint> open_folder(const fs::path& path, const OpenOptions&
       break;
   }
   // dcp::open_dcp reports which kind of unfinished save this is.
-  if (is_interrupted(path)) return dcp::open_dcp(path, options.allowed_globals, options.team);
+  if (is_interrupted(path)) return dcp::open_dcp(path, options.allowed_globals, *options.team);
   if (const RunView view = look_through(path); view.is_step)
     return open_step(path, view.steps.front().parts, options);
   throw Error(ErrorCode::kUnknownFormat,

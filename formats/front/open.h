@@ -18,8 +18,8 @@ struct OpenOptions {
   // know.
   std::set<std::string> allowed_globals;
   // The processes that open the checkpoint together.  In a folder of torch.distributed.checkpoint,
-  // only the leader reads the metadata, for all of them.  Null: this process alone.
-  Team* team = nullptr;
+  // only the leader reads the metadata, for all of them.  Never null.
+  Team* team = &this_process();
 };
 
 // Detects the layout from content, never from a name alone, and opens the checkpoint: metadata is

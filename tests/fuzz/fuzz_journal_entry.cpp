@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "formats/bytes/base/error.h"
-#include "formats/bytes/journal/journal_entry.h"
+#include "formats/bytes/journal/journal_file.h"
 #include "formats/state/model/extents.h"
 
 namespace fsdp::formats {

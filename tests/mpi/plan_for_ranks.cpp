@@ -152,7 +152,7 @@ namespace {
 // Returns the status; prints the times and the memory.
 int run_last(std::size_t ranks, const std::vector<std::string>& words, int socket) {
   AgreeingTeam team(ranks - 1, ranks, socket);
-  const int status = fsdp::cli::run(words, std::cout, std::cerr, &team);
+  const int status = fsdp::cli::run(words, std::cout, std::cerr, team);
   std::cout << "last " << g_planned.seconds << ' ' << g_planned.processor_seconds << ' '
             << g_planned.peak_bytes << std::endl;
   return status;
@@ -175,7 +175,7 @@ int main(int argc, char** argv) {
   int status = 0;
   {
     AgreeingTeam team(0, ranks, sockets[0]);
-    status = fsdp::cli::run(words, std::cout, std::cerr, &team);
+    status = fsdp::cli::run(words, std::cout, std::cerr, team);
   }
   ::close(sockets[0]);
   int last_status = 0;

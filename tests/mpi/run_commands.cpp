@@ -24,8 +24,7 @@ int run_all(const char* commands, const char* results) {
     std::ostringstream out;
     std::ostringstream err;
     fsdp::cli::MpiTeam team({});
-    const int status =
-        fsdp::cli::run(fsdp::test::words_of(line), out, err, team.size() > 1 ? &team : nullptr);
+    const int status = fsdp::cli::run(fsdp::test::words_of(line), out, err, team);
     if (!team.leads()) continue;
     if (!to.is_open()) to.open(results);
     fsdp::test::write_result(to, status, out.str(), err.str());

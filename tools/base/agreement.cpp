@@ -153,7 +153,7 @@ void agree_on_start(formats::Team& team, const std::vector<std::string>& args) {
 
 void agree_on_source(const CommonOptions& common, const std::string& path,
                      const formats::Checkpoint& checkpoint) {
-  if (common.team == nullptr) {
+  if (common.team->alone()) {
     common.identity->add_later([path, &checkpoint](formats::PlanIdentity& identity) {
       identify(identity, path, seen_at(path, checkpoint.index()));
     });

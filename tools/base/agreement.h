@@ -16,7 +16,7 @@ void agree_on_start(formats::Team& team, const std::vector<std::string>& args);
 
 // Throws kMismatch naming a member, unless all see the same checkpoint at `path`: files with their
 // sizes and times, tensors and where they lie.  Enters these facts into `common.identity`.
-// Lifetime: without a team, the checkpoint lives until an output is written.
+// Lifetime: without other processes, the checkpoint lives until an output is written.
 void agree_on_source(const CommonOptions& common, const std::string& path,
                      const formats::Checkpoint& checkpoint);
 

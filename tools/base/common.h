@@ -29,8 +29,8 @@ struct CommonOptions {
   std::uint64_t max_memory_bytes = 256U << 20U;
   formats::KeySelection keys;
   std::set<std::string> allowed_globals;
-  // The processes that run this verb together; null: this one alone.
-  formats::Team* team = nullptr;
+  // The processes that run this verb together; never null.
+  formats::Team* team = &formats::this_process();
   // The facts that decide about the bytes of an output, as far as they are known; see
   // declare_resume.
   std::shared_ptr<formats::PlanIdentity> identity = std::make_shared<formats::PlanIdentity>();

@@ -16,9 +16,9 @@
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/json.h"
 #include "formats/bytes/base/text.h"
-#include "formats/bytes/outputs/options.h"
 #include "formats/bytes/store/read_ahead.h"
 #include "formats/bytes/store/snapshot.h"
+#include "formats/bytes/upload/unfinished.h"
 #include "tools/base/agreement.h"
 #include "tools/base/build_info.h"
 #include "tools/base/memory_budget.h"
@@ -277,13 +277,13 @@ std::vector<std::string> words_without_output(std::vector<std::string> args, con
 // Runs a verb with at most --max-memory, or the memory that the named files justify.
 int run_within_budget(Verb& verb, const CLI::App& words, const TypedCommon& typed,
                       const std::vector<std::string>& args, std::ostream& out, std::ostream& err,
-                      formats::Team* team, unsigned threads) {
+                      formats::Team& team, unsigned threads) {
   CommonOptions common = interpret(typed);
   identify_words(*common.identity, words);
   if (threads != 0 && !typed.threads) common.threads = threads;
   if (verb.divides()) {
-    common.team = team;
-  } else if (team != nullptr && !team->leads()) {
+    common.team = &team;
+  } else if (!team.leads()) {
     return 0;
   }
   const formats::StoreSession session;
@@ -322,7 +322,7 @@ void refuse_others() {
 }
 
 int parse_and_run(const std::vector<std::string>& typed_args, std::ostream& out, std::ostream& err,
-                  formats::Team* team, unsigned threads) {
+                  formats::Team& team, unsigned threads) {
   // For the build, which installs the scripts and the page.
   if (typed_args.size() == 2 && typed_args[0] == "--print-completion") {
     out << completion_script(typed_args[1]);
@@ -359,7 +359,7 @@ int parse_and_run(const std::vector<std::string>& typed_args, std::ostream& out,
                                    [](const CLI::App* verb) { return verb->parsed(); });
   if (chosen == subcommands.end())
     throw Error(ErrorCode::kUsage, "no verb was given; fsdp-ckpt --help lists them");
-  if (team == nullptr) refuse_others();
+  if (team.alone()) refuse_others();
   return run_within_budget(**(verbs.begin() + (chosen - subcommands.begin())), **chosen, typed,
                            args, out, err, team, threads);
 }
@@ -377,7 +377,7 @@ std::string no_memory_words(std::uint64_t committed) {
 int run_together(const std::vector<std::string>& args, std::ostream& out, std::ostream& err,
                  formats::Team& team, unsigned threads) {
   agree_on_start(team, args);
-  const int status = parse_and_run(args, out, err, &team, threads);
+  const int status = parse_and_run(args, out, err, team, threads);
   const std::string mine = formats::Packed().number(static_cast<std::uint64_t>(status)).take();
   return static_cast<int>(formats::Unpacked(team.exchange("end", mine).front()).number());
 }
@@ -385,29 +385,27 @@ int run_together(const std::vector<std::string>& args, std::ostream& out, std::o
 }  // namespace
 
 int run(const std::vector<std::string>& args, std::ostream& out, std::ostream& err,
-        formats::Team* team, unsigned threads) {
+        formats::Team& team, unsigned threads) {
   const bool json = wants_json(args);
   const bool color = colors_errors(args, err);
   const std::uint64_t committed = formats::outputs_committed();
   std::ostream nowhere(nullptr);
-  const bool silent = team != nullptr && !team->leads();
-  std::ostream& own_out = silent ? nowhere : out;
-  std::ostream& own_err = silent ? nowhere : err;
+  std::ostream& own_out = team.leads() ? out : nowhere;
+  std::ostream& own_err = team.leads() ? err : nowhere;
   // Reports an error of the team, which may be another member's.
   const auto report = [&](const Error& found) {
-    const Error error = team == nullptr ? found : team->fail(found);
-    std::ostream& to = team == nullptr || team->reports() ? err : nowhere;
+    const Error error = team.fail(found);
+    std::ostream& to = team.reports() ? err : nowhere;
     print_error(error.code(), message_of(error) + placed_text(), json, own_out, to, color);
     return error.code() == ErrorCode::kInterrupted ? interrupted_status() : kFailed;
   };
   forget_placed();
   try {
-    return team == nullptr ? parse_and_run(args, out, err, nullptr, threads)
-                           : run_together(args, own_out, own_err, *team, threads);
+    return run_together(args, own_out, own_err, team, threads);
   } catch (const Error& error) {
     return report(error);
   } catch (const std::bad_alloc&) {
-    if (team != nullptr) return report(Error(ErrorCode::kOutOfMemory, "out of memory"));
+    if (!team.alone()) return report(Error(ErrorCode::kOutOfMemory, "out of memory"));
     print_error(ErrorCode::kOutOfMemory, no_memory_words(committed), json, out, err, color);
   } catch (const std::filesystem::filesystem_error& error) {
     const bool memory = error.code() == std::errc::not_enough_memory;

@@ -17,6 +17,6 @@ namespace fsdp::cli {
 // `team`: the processes that make the same call, whose leader alone prints; all return the same.
 // `threads`: the number for this process if --threads is not given; 0: as many as cores.
 int run(const std::vector<std::string>& args, std::ostream& out, std::ostream& err,
-        formats::Team* team = nullptr, unsigned threads = 0);
+        formats::Team& team = formats::this_process(), unsigned threads = 0);
 
 }  // namespace fsdp::cli

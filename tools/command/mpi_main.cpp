@@ -53,8 +53,8 @@ int main(int argc, char** argv) {
     std::ostream err(std::cerr.rdbuf());
     try {
       fsdp::formats::register_remote_stores();
-      status = fsdp::cli::run(std::vector<std::string>(argv + 1, argv + argc), out, err,
-                              team.size() > 1 ? &team : nullptr, team.threads());
+      status = fsdp::cli::run(std::vector<std::string>(argv + 1, argv + argc), out, err, team,
+                              team.threads());
     } catch (const std::bad_alloc&) {
       status = fsdp::cli::report_no_memory();
       broken = true;

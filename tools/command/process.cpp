@@ -19,7 +19,7 @@
 #include <thread>
 
 #include "formats/bytes/base/interrupt.h"
-#include "formats/bytes/outputs/options.h"
+#include "formats/bytes/upload/unfinished.h"
 #include "tools/base/placed.h"
 
 namespace fsdp::cli {

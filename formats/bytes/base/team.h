@@ -23,8 +23,12 @@ namespace fsdp::formats {
 //
 // Member 0 leads: it alone makes names in the file system and reports to the user.  A team is used
 // by one thread at a time; `progress` may be called by another one, also one at a time.
+//
+// A process alone is a team too: its exchanges return what it gives, and several threads may use
+// it.
 class Team {
  public:
+  Team() = default;
   Team(std::size_t rank, std::size_t size) : rank_(rank), size_(size) {}
   Team(const Team&) = delete;
   Team& operator=(const Team&) = delete;
@@ -33,6 +37,7 @@ class Team {
   std::size_t rank() const { return rank_; }
   std::size_t size() const { return size_; }
   bool leads() const { return rank_ == 0; }
+  bool alone() const { return size_ == 1; }
 
   // Gives `mine` to all members, and returns what each of them gave, by rank.  `step` names the
   // step, with the same name on all members.
@@ -64,14 +69,17 @@ class Team {
  private:
   // Returns every member's message.  All members call it equally often.  Throws: kIo, kInterrupted;
   // after that the connection must not be used.
-  virtual std::vector<std::string> gather(const std::string& mine) = 0;
+  virtual std::vector<std::string> gather(const std::string& mine) { return {mine}; }
   std::vector<std::string> opened(std::vector<std::string> messages, std::string_view step);
 
-  std::size_t rank_;
-  std::size_t size_;
+  std::size_t rank_ = 0;
+  std::size_t size_ = 1;
   std::optional<Error> failure_;
   bool lost_ = false;
 };
+
+// Returns the team of this process alone.
+Team& this_process();
 
 // Packs numbers and texts into one text, for another member of the same program.
 class Packed {

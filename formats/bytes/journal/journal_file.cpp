@@ -8,10 +8,13 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <span>
+#include <map>
+
+#include <climits>
 
 #include "formats/bytes/base/crc32.h"
 #include "formats/bytes/base/error.h"
+#include "formats/bytes/base/team.h"
 #include "formats/bytes/base/text.h"
 
 namespace fsdp::formats {
@@ -57,6 +60,45 @@ std::string whole_file(const FileDescriptor& fd, const std::string& shown) {
 
 bool only_zeros(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return c == '\0'; });
+}
+
+void pack(Packed& out, const JournalEntry& entry) {
+  out.number(entry.unchecked_bytes).text(entry.reads).number(entry.runs.size());
+  std::map<std::string_view, std::uint64_t> numbers;
+  std::vector<std::string_view> names;
+  for (const JournalEntry::Run& run : entry.runs) {
+    if (numbers.try_emplace(run.file, names.size()).second) names.push_back(run.file);
+  }
+  out.number(names.size());
+  for (const std::string_view name : names) out.text(name);
+  for (const JournalEntry::Run& run : entry.runs)
+    out.number(numbers.at(run.file)).number(run.offset).number(run.bytes).number(run.crc);
+}
+
+JournalEntry unpacked(Unpacked& in) {
+  JournalEntry entry;
+  entry.unchecked_bytes = in.number();
+  entry.reads = in.text();
+  const std::uint64_t runs = in.number();
+  std::vector<std::string> names;
+  for (std::uint64_t left = in.number(); left != 0; --left) {
+    names.emplace_back(in.text());
+    // Each run copies its file's name: a name longer than any path would take its bytes for every
+    // run.
+    if (names.back().size() >= PATH_MAX)
+      throw Error(ErrorCode::kTruncated, cat("a name of ", names.back().size(), " bytes"));
+  }
+  for (std::uint64_t left = runs; left != 0; --left) {
+    const std::uint64_t name = in.number();
+    if (name >= names.size()) throw Error(ErrorCode::kTruncated, "a run without a file");
+    JournalEntry::Run run;
+    run.file = names[static_cast<std::size_t>(name)];
+    run.offset = in.number();
+    run.bytes = in.number();
+    run.crc = static_cast<std::uint32_t>(in.number());
+    entry.runs.push_back(std::move(run));
+  }
+  return entry;
 }
 
 }  // namespace
@@ -109,6 +151,18 @@ void append_record(const FileDescriptor& fd, std::string_view bytes, const std::
     rest.remove_prefix(static_cast<std::size_t>(written));
   }
   if (::fsync(fd.get()) != 0) throw_errno(shown + ": fsync");
+}
+
+std::string record_of(std::span<const JournalEntry> entries) {
+  Packed record;
+  for (const JournalEntry& entry : entries) pack(record, entry);
+  return record.take();
+}
+
+std::vector<JournalEntry> entries_of(std::string_view record) {
+  std::vector<JournalEntry> entries;
+  for (Unpacked fields(record); !fields.empty();) entries.push_back(unpacked(fields));
+  return entries;
 }
 
 }  // namespace fsdp::formats

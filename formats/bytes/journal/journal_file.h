@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "formats/bytes/files/local_file.h"
+#include "formats/bytes/outputs/journal.h"
 
 namespace fsdp::formats {
 
@@ -28,5 +30,11 @@ JournalRecords read_journal(const FileDescriptor& fd, const std::string& shown);
 // opened with O_APPEND.
 // Throws: kIo, kNoSpace.
 void append_record(const FileDescriptor& fd, std::string_view bytes, const std::string& shown);
+
+// Returns the bytes of a record of these entries.
+std::string record_of(std::span<const JournalEntry> entries);
+
+// Returns the entries of a record.  Throws: kTruncated if it is not one.
+std::vector<JournalEntry> entries_of(std::string_view record);
 
 }  // namespace fsdp::formats

@@ -74,8 +74,7 @@ void RunJournal::add(JournalEntry entry, const std::set<OutputFile*>& files) {
   // Extents end at round offsets of their files, a little before they are full.
   if (pending_bytes_ < options_.extent_bytes / 2) return;
   for (OutputFile* const file : pending_files_) file->sync();
-  append_record(own_, record_of(pending_),
-                shown(rank_name(options_.team ? options_.team->rank() : 0)));
+  append_record(own_, record_of(pending_), shown(rank_name(options_.team->rank())));
   pending_.clear();
   pending_files_.clear();
   pending_bytes_ = 0;
@@ -187,8 +186,7 @@ void RunJournal::begin(const OutputPlace& place, int temporary) {
     if (plan.get() < 0) throw_errno(shown(kPlanName));
     append_record(plan, plan_text(temporary), shown(kPlanName));
   }
-  const std::size_t ranks = options_.team == nullptr ? 1 : options_.team->size();
-  for (std::size_t rank = 0; rank < ranks; ++rank) {
+  for (std::size_t rank = 0; rank < options_.team->size(); ++rank) {
     FileDescriptor fd = open_journal(rank_name(rank), O_WRONLY | O_CREAT | O_APPEND);
     if (fd.get() < 0) throw_errno(shown(rank_name(rank)));
     if (rank == 0) own_ = std::move(fd);
@@ -211,9 +209,8 @@ void RunJournal::meet(const OutputPlace& place) {
 }
 
 bool RunJournal::keeps() const noexcept {
-  const bool lost = options_.team != nullptr && options_.team->lost();
-  const bool stopped = options_.team != nullptr && (interrupted() || options_.team->stopped());
-  if (folder_.get() < 0 || !(asked() || lost || stopped)) return false;
+  const bool stopped = interrupted() || options_.team->stopped();
+  if (folder_.get() < 0 || !(asked() || options_.team->lost() || stopped)) return false;
   try {
     for (const std::string& name : names_in(folder_.get(), output_)) {
       struct stat info {};

@@ -13,9 +13,7 @@
 
 #include "formats/bytes/base/team.h"
 #include "formats/bytes/files/local_file.h"
-#include "formats/bytes/journal/journal_entry.h"
-#include "formats/bytes/outputs/file.h"
-#include "formats/bytes/outputs/options.h"
+#include "formats/bytes/outputs/journal.h"
 
 namespace fsdp::formats {
 
@@ -47,36 +45,28 @@ class PlanIdentity {
   std::vector<std::function<void(PlanIdentity&)>> later_;
 };
 
-class RunJournal : public Resumption {
+class RunJournal : public Journal {
  public:
   struct Options {
     bool asked = false;  // go on with an earlier run's journals, and keep this run's
     std::uint64_t extent_bytes = 512U << 20U;
-    Team* team = nullptr;
+    Team* team = &this_process();
   };
   RunJournal(std::shared_ptr<PlanIdentity> identity, const Options& options)
       : identity_(std::move(identity)), options_(options) {}
 
-  // Returns whether this run was asked to go on with an earlier one.
-  bool asked() const { return options_.asked; }
-  // What an earlier run wrote, the same for every member of a team.
-  const std::vector<JournalEntry>& found() const { return found_; }
-  // Returns the error for records in `found` that cannot be used.
-  Error damaged(const std::string& what) const;
-  // Returns the number of bytes that may be written, to `files` files at once, before the next
-  // record; at least 1.
-  std::uint64_t room(std::size_t files) const;
-  // Records what was written to these files.  Less than half an extent waits for the next entry.
-  // Lifetime: the files live as long as the output.  Throws: kIo, kNoSpace.
-  void add(JournalEntry entry, const std::set<OutputFile*>& files);
-
-  // See Resumption.
+  bool records() const override { return true; }
+  bool asked() const override { return options_.asked; }
   bool takes(const OutputPlace& place, int temporary) override;
   void begin(const OutputPlace& place, int temporary) override;
   void meet(const OutputPlace& place) override;
   const std::set<std::string>& kept_files() const override { return files_; }
   bool keeps() const noexcept override;
   void end() noexcept override;
+  const std::vector<JournalEntry>& found() const override { return found_; }
+  Error damaged(const std::string& what) const override;
+  std::uint64_t room(std::size_t files) const override;
+  void add(JournalEntry entry, const std::set<OutputFile*>& files) override;
 
  private:
   std::string plan_text(int temporary);

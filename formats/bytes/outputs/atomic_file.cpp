@@ -18,67 +18,85 @@
 #include "formats/bytes/base/text.h"
 #include "formats/bytes/base/url.h"
 #include "formats/bytes/files/seal.h"
-#include "formats/bytes/outputs/commit.h"
 #include "formats/bytes/outputs/joined.h"
-#include "formats/bytes/outputs/new_folders.h"
-#include "formats/bytes/outputs/place.h"
+#include "formats/bytes/outputs/local_output.h"
 #include "formats/bytes/outputs/stored.h"
 
 namespace fsdp::formats {
 namespace {
 
-class LocalAtomicFile : public AtomicFile, private Unfinished {
+class LocalAtomicFile : public AtomicFile, private LocalOutput {
  public:
-  LocalAtomicFile(const std::filesystem::path& path, const OutputOptions& chosen)
-      : destination_(path),
-        options_(chosen),
-        folders_(chosen.make_folders ? NewFolders(path) : NewFolders()),
-        place_(path, OutputKind::kFile) {
-    note_unfinished(*this);
-    try {
-      begin();
-    } catch (...) {
-      end();
-      throw;
-    }
+  LocalAtomicFile(const std::filesystem::path& path, const OutputOptions& options)
+      : LocalOutput(path, options, OutputKind::kFile), destination_(path) {
+    check_destination();
+    check_seal_name();
+    claim();
+    options_.journal->begin(place_, temporary_.get());
+    FileDescriptor fd(::fcntl(temporary_.get(), F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
+    if (fd.get() < 0) throw_errno(place_.shown());
+    file_ =
+        std::make_unique<OutputFile>(std::move(fd), place_.shown(), options_.sync, options_.seal);
+    invite_to_file(*options_.team, temporary_, place_.shown());
+    options_.journal->meet(place_);
   }
-  ~LocalAtomicFile() override { end(); }
   OutputFile& file() override { return *file_; }
-  void commit() override;
+
+  void commit() override {
+    // A checksum that the parts do not give is read from the file, so the whole file must be there.
+    if (options_.seal) await_files(*options_.team);
+    file_->finish(options_.sync);
+    if (!options_.seal) await_files(*options_.team);
+    put_in_place();
+    if (options_.seal) write_seal();
+    await_commit(*options_.team);
+  }
 
  private:
-  void begin();
-  void end() noexcept {
-    file_.reset();
-    forget_unfinished(*this);
-    abandon();
-  }
-  void abandon() noexcept override {
-    if (committed_) return;
-    if (lock_.get() >= 0 && place_.stands_for(place_.temporary(), lock_.get())) {
-      if (options_.resumption && options_.resumption->keeps()) return folders_.keep();
-      if (options_.resumption) options_.resumption->end();
-      ::unlinkat(place_.parent(), place_.temporary().c_str(), 0);
+  void put_in_place() {
+    look();
+    if (!options_.replace && place_.existing()) throw appeared();
+    check_destination();
+    remove_old_seal();
+    if (options_.sync) new_folders_.sync();
+    std::unique_lock committing(commit_mutex());  // See Note [abandoning outputs].
+    if (options_.replace) {
+      if (::renameat(place_.parent(), place_.temporary().c_str(), place_.parent(),
+                     place_.name().c_str()) != 0) {
+        throw_errno(place_.shown() + ": renaming the finished output");
+      }
+    } else if (!rename_to_free_name()) {
+      throw appeared();
     }
-    folders_.remove();
+    note_placed(committing);
   }
-  void place();
-  void write_seal() const;
+
+  // The seal is an output of its own.
+  void write_seal() const {
+    try {
+      const std::string text = seal_text({{place_.name(), file_->bytes(), file_->crc()}});
+      const auto seal = new_file(destination_.native() + sidecar_name(""),
+                                 {.replace = true, .sync = options_.sync});
+      seal->file().write_at(0, std::as_bytes(std::span(text)));
+      seal->commit();
+    } catch (const Error& e) {
+      throw without_seal(e.code(), e.what(), place_.shown());
+    } catch (const std::bad_alloc&) {
+      throw without_seal(ErrorCode::kOutOfMemory, place_.shown() + ": out of memory",
+                         place_.shown());
+    }
+  }
 
   void check_destination() const {
     const auto info = place_.existing();
     if (!info) return;
-    if (S_ISDIR(info->st_mode))
-      throw Error(ErrorCode::kNotRegular, place_.shown() + ": is a folder, expected a file");
-    if (S_ISLNK(info->st_mode)) {
-      throw Error(ErrorCode::kNotRegular,
-                  place_.shown() + ": is a symbolic link; name the file it leads to");
-    }
-    if (!S_ISREG(info->st_mode)) {
-      throw Error(ErrorCode::kNotRegular,
-                  place_.shown() + ": is not a regular file and cannot be replaced by one");
-    }
-    if (!options_.replace) throw already_exists(place_);
+    const auto refuse = [&](std::string_view why) {
+      return Error(ErrorCode::kNotRegular, cat(place_.shown(), ": is ", why));
+    };
+    if (S_ISDIR(info->st_mode)) throw refuse("a folder, expected a file");
+    if (S_ISLNK(info->st_mode)) throw refuse("a symbolic link; name the file it leads to");
+    if (!S_ISREG(info->st_mode)) throw refuse("not a regular file and cannot be replaced by one");
+    if (!options_.replace) throw already_exists();
   }
 
   // The names of the seal and of its temporary have to fit as well: check now, not at the end.
@@ -102,77 +120,8 @@ class LocalAtomicFile : public AtomicFile, private Unfinished {
   }
 
   const std::filesystem::path destination_;
-  const OutputOptions options_;
-  NewFolders folders_;
-  const OutputPlace place_;
-  // Shares the lock of the file being written, and keeps it after the file is closed.
-  FileDescriptor lock_;
-  bool committed_ = false;
   std::unique_ptr<OutputFile> file_;
 };
-
-void LocalAtomicFile::begin() {
-  check_destination();
-  check_seal_name();
-  Resumption* const resumption = options_.resumption.get();
-  lock_ = place_.claim(
-      [&](int temporary) { return resumption != nullptr && resumption->takes(place_, temporary); });
-  if (resumption != nullptr) resumption->begin(place_, lock_.get());
-  FileDescriptor fd(::fcntl(lock_.get(), F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
-  if (fd.get() < 0) throw_errno(place_.shown());
-  file_ = std::make_unique<OutputFile>(std::move(fd), place_.shown(), options_.sync, options_.seal);
-  if (options_.team == nullptr) return;
-  invite_to_file(*options_.team, lock_, place_.shown());
-  if (resumption != nullptr) resumption->meet(place_);
-}
-
-void LocalAtomicFile::commit() {
-  Team* const team = options_.team;
-  // A checksum that the parts do not give is read from the file, so the whole file must be there.
-  if (team != nullptr && options_.seal) await_files(*team);
-  file_->finish(options_.sync);
-  if (team != nullptr && !options_.seal) await_files(*team);
-  place();
-  if (team != nullptr) await_commit(*team);
-}
-
-void LocalAtomicFile::place() {
-  look_before_commit(place_, options_);
-  if (!options_.replace && place_.existing()) throw appeared(place_);
-  check_destination();
-  remove_old_seal();
-  if (options_.sync) folders_.sync();
-  std::unique_lock lock(commit_mutex());  // See Note [abandoning outputs].
-  if (options_.replace) {
-    if (::renameat(place_.parent(), place_.temporary().c_str(), place_.parent(),
-                   place_.name().c_str()) != 0) {
-      throw_errno(place_.shown() + ": renaming the finished output");
-    }
-  } else if (!rename_to_free_name(place_, OutputKind::kFile)) {
-    throw appeared(place_);
-  }
-  committed_ = true;
-  folders_.keep();
-  note_committed();
-  lock.unlock();  // The seal is an output of its own.
-  if (options_.sync) sync_parent_after_rename(place_);
-  if (options_.resumption) options_.resumption->end();
-  if (options_.seal) write_seal();
-}
-
-void LocalAtomicFile::write_seal() const {
-  try {
-    const std::string text = seal_text({{place_.name(), file_->bytes(), file_->crc()}});
-    const auto seal = new_file(destination_.native() + sidecar_name(""),
-                               {.replace = true, .sync = options_.sync});
-    seal->file().write_at(0, std::as_bytes(std::span(text)));
-    seal->commit();
-  } catch (const Error& e) {
-    throw without_seal(e.code(), e.what(), place_.shown());
-  } catch (const std::bad_alloc&) {
-    throw without_seal(ErrorCode::kOutOfMemory, place_.shown() + ": out of memory", place_.shown());
-  }
-}
 
 // The file for a member of a team that is not the leader.
 class JoinedAtomicFile : public AtomicFile {
@@ -181,7 +130,7 @@ class JoinedAtomicFile : public AtomicFile {
       : team_(*options.team),
         sync_(options.sync),
         file_(join_file(team_, destination, options.sync)) {
-    if (options.resumption) options.resumption->meet(OutputPlace(destination, OutputKind::kFile));
+    options.journal->meet(OutputPlace(destination, OutputKind::kFile));
   }
   OutputFile& file() override { return *file_; }
   void commit() override {
@@ -201,8 +150,7 @@ class JoinedAtomicFile : public AtomicFile {
 std::unique_ptr<AtomicFile> new_file(const std::filesystem::path& destination,
                                      const OutputOptions& options) {
   if (is_url(destination.native())) return new_stored_file(destination, options);
-  if (options.team != nullptr && !options.team->leads())
-    return std::make_unique<JoinedAtomicFile>(destination, options);
+  if (!options.team->leads()) return std::make_unique<JoinedAtomicFile>(destination, options);
   return std::make_unique<LocalAtomicFile>(destination, options);
 }
 

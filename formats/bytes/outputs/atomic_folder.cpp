@@ -22,10 +22,8 @@
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
 #include "formats/bytes/base/url.h"
-#include "formats/bytes/outputs/commit.h"
 #include "formats/bytes/outputs/joined.h"
-#include "formats/bytes/outputs/new_folders.h"
-#include "formats/bytes/outputs/place.h"
+#include "formats/bytes/outputs/local_output.h"
 #include "formats/bytes/outputs/stored.h"
 
 namespace fsdp::formats {
@@ -78,51 +76,78 @@ Error cannot_exchange(const OutputPlace& place) {
           "before the new one is there; remove it first or choose another destination");
 }
 
-class LocalAtomicFolder : public SharedFolder, private Unfinished {
+class LocalAtomicFolder : public SharedFolder, private LocalOutput {
  public:
-  LocalAtomicFolder(const std::filesystem::path& destination, const OutputOptions& chosen)
-      : options_(chosen),
-        new_folders_(chosen.make_folders ? NewFolders(destination) : NewFolders()),
-        place_(destination, OutputKind::kFolder) {
-    note_unfinished(*this);
-    try {
-      begin();
-    } catch (...) {
-      end();
-      throw;
-    }
+  LocalAtomicFolder(const std::filesystem::path& destination, const OutputOptions& options)
+      : LocalOutput(destination, options, OutputKind::kFolder) {
+    const Standing standing = check_destination();
+    claim();
+    remove_unkept("", temporary_.get());
+    options_.journal->begin(place_, temporary_.get());
+    if (standing == Standing::kFolder) try_exchange();
+    if (options_.team->alone()) return;
+    options_.team->exchange("the output was made", invitation());
+    options_.team->exchange("the output was found");
+    options_.journal->meet(place_);
   }
-  ~LocalAtomicFolder() override { end(); }
-  OutputFile& add_file(const std::string& name) override;
+
+  OutputFile& add_file(const std::string& name) override {
+    const Member at = member(name);
+    FileDescriptor fd =
+        is_kept(name) ? open_for_output(at.folder, at.name, O_RDWR | O_CREAT | O_NOFOLLOW, 0666)
+                      : create_for_output(at.folder, at.name, at.shown);
+    if (fd.get() < 0) throw_errno(at.shown);
+    files_.push_back({name, std::make_unique<OutputFile>(std::move(fd), at.shown, options_.sync,
+                                                         options_.seal)});
+    files_.back().file->set_member(name);
+    return *files_.back().file;
+  }
+
   Sharing link_file(const std::string& name, const File& source, SharingOptions options,
-                    std::optional<std::uint32_t> crc) override;
+                    std::optional<std::uint32_t> crc) override {
+    const Member at = member(name);
+    options.sync = options_.sync;
+    std::uint32_t copied_crc = 0;
+    if (options_.seal && !crc) options.copied_crc = &copied_crc;
+    const Sharing sharing = share_file(source, at.folder, at.name, at.shown, options);
+    if (options_.seal) {
+      if (!crc) crc = sharing == Sharing::kCopy ? copied_crc : crc_of(source);
+      sealed_.push_back({name, source.size(), *crc});
+    }
+    return sharing;
+  }
+
   void add_sealed(SealedFile file) override { sealed_.push_back(std::move(file)); }
-  std::string invitation() override;
-  void commit() override;
+
+  // See Note [joining a folder].
+  std::string invitation() override {
+    if (!invitation_.empty()) return invitation_;
+    std::random_device random;
+    const std::string name = cat("invitation-", hex32(random()), hex32(random()));
+    if (open_for_output(temporary_.get(), name, O_WRONLY | O_CREAT | O_EXCL, 0600).get() < 0)
+      throw_errno(cat(place_.shown(), "/", name));
+    return invitation_ = name;
+  }
+
+  void commit() override {
+    finish_files();
+    await_files(*options_.team);
+    put_in_place();
+    await_commit(*options_.team);
+  }
 
  private:
   enum class Standing { kNothing, kEmptyFolder, kFolder };
-
-  void begin();
-  void end() noexcept {
-    forget_unfinished(*this);
-    files_.clear();
-    abandon();
-  }
-  void abandon() noexcept override {
-    if (committed_) return;
-    if (folder_.get() >= 0 && place_.stands_for(place_.temporary(), folder_.get())) {
-      if (options_.resumption && options_.resumption->keeps()) return new_folders_.keep();
-      if (options_.resumption) options_.resumption->end();
-      try {
-        remove_files_in(folder_.get(), place_.shown());
-        ::unlinkat(place_.parent(), place_.temporary().c_str(), AT_REMOVEDIR);
-      } catch (const std::exception&) {
-        // The leftover stays for the next run.
-      }
-    }
-    new_folders_.remove();
-  }
+  // The place of a member.
+  struct Member {
+    int folder;
+    std::string name;   // in `folder`
+    std::string shown;  // for messages
+  };
+  struct Added {
+    std::string name;  // relative to the folder
+    std::unique_ptr<OutputFile> file;
+  };
 
   // Throws if the file or folder at the destination must stay.
   Standing check_destination() const {
@@ -134,7 +159,7 @@ class LocalAtomicFolder : public SharedFolder, private Unfinished {
     }
     if (!S_ISDIR(info->st_mode))
       throw Error(ErrorCode::kNotRegular, place_.shown() + ": is not a folder");
-    if (!options_.replace) throw already_exists(place_);
+    if (!options_.replace) throw already_exists();
     const FileDescriptor old = open_destination_folder(place_);
     check_replaceable(old.get(), place_.shown(), options_.replaced);
     return names_in(old.get(), place_.shown()).empty() ? Standing::kEmptyFolder : Standing::kFolder;
@@ -144,52 +169,76 @@ class LocalAtomicFolder : public SharedFolder, private Unfinished {
   // can remove if this one is killed here.
   void try_exchange() const {
     const auto fail = [&] { throw_errno(place_.shown() + ": trying to exchange two names"); };
+    const int folder = temporary_.get();
     constexpr const char* kTried[] = {"exchange-1", "exchange-2"};
     for (const char* name : kTried) {
-      if (open_for_output(folder_.get(), name, O_WRONLY | O_CREAT | O_EXCL, 0600).get() < 0) fail();
+      if (open_for_output(folder, name, O_WRONLY | O_CREAT | O_EXCL, 0600).get() < 0) fail();
     }
-    if (::renameat2(folder_.get(), kTried[0], folder_.get(), kTried[1], RENAME_EXCHANGE) != 0) {
+    if (::renameat2(folder, kTried[0], folder, kTried[1], RENAME_EXCHANGE) != 0) {
       if (flag_unsupported()) throw cannot_exchange(place_);
       fail();
     }
     for (const char* name : kTried) {
-      if (::unlinkat(folder_.get(), name, 0) != 0) fail();
+      if (::unlinkat(folder, name, 0) != 0) fail();
     }
   }
 
-  // `committing`: holds commit_mutex.
-  void replace_destination(std::unique_lock<std::mutex>& committing);
-
-  // The place of a member of that name.
-  struct Member {
-    int folder;
-    std::string name;   // in `folder`
-    std::string shown;  // for messages
-  };
-  Member member(const std::string& name);
+  Member member(const std::string& name) {
+    const std::size_t slash = name.find('/');
+    Member found{temporary_.get(), name, cat(place_.shown(), "/", escape(name))};
+    if (slash != std::string::npos) found.name = name.substr(slash + 1);
+    const std::string inner = slash == std::string::npos ? std::string() : name.substr(0, slash);
+    if (!is_plain_name(found.name) || (slash != std::string::npos && !is_plain_name(inner))) {
+      throw Error(ErrorCode::kPath,
+                  cat(place_.shown(), ": ", quote(name), " is not the name of a file in a folder"));
+    }
+    if (slash == std::string::npos) return found;
+    FileDescriptor& fd = folders_[inner];
+    if (fd.get() < 0) {
+      // A folder that an earlier run made holds a kept file, or it would have been removed.
+      if (::mkdirat(temporary_.get(), inner.c_str(), 0777) != 0 &&
+          (errno != EEXIST || !options_.journal->records())) {
+        throw_errno(found.shown);
+      }
+      fd = open_folder_in(temporary_.get(), inner, place_.shown());
+    }
+    found.folder = fd.get();
+    return found;
+  }
 
   // Returns whether the file holds bytes of an earlier run, to be written further, and was not
   // added yet.
   bool is_kept(const std::string& name) const {
-    return options_.resumption && options_.resumption->kept_files().contains(name) &&
-           std::none_of(files_.begin(), files_.end(),
-                        [&](const Added& a) { return a.name == name; });
+    return options_.journal->kept_files().contains(name) &&
+           std::ranges::none_of(files_, [&](const Added& a) { return a.name == name; });
   }
+
   // Removes what an earlier run left in the folder, except files with bytes to keep.
-  void remove_unkept(const std::string& above, int in) const;
+  void remove_unkept(const std::string& above, int in) const {
+    for (const std::string& name : names_in(in, place_.shown())) {
+      if (options_.journal->kept_files().contains(above + name)) continue;
+      if (::unlinkat(in, name.c_str(), 0) == 0) continue;
+      if (errno != EISDIR || !above.empty()) throw_errno(cat(place_.shown(), ": ", quote(name)));
+      remove_unkept(name + "/", open_folder_in(in, name, place_.shown()).get());
+      // Left if a file in it is kept.
+      if (::unlinkat(in, name.c_str(), AT_REMOVEDIR) != 0 && errno != ENOTEMPTY && errno != EEXIST)
+        throw_errno(cat(place_.shown(), ": ", quote(name)));
+    }
+  }
 
   // Takes the invitation back and finishes the files.
   void finish_files() {
-    if (!invitation_.empty() && ::unlinkat(folder_.get(), invitation_.c_str(), 0) != 0)
+    if (!invitation_.empty() && ::unlinkat(temporary_.get(), invitation_.c_str(), 0) != 0)
       throw_errno(cat(place_.shown(), "/", invitation_));
-    if (options_.resumption) refuse_strangers(options_.resumption->kept_files());
-    for (const auto& added : files_) added.file->finish(options_.sync);
+    refuse_strangers();
+    for (const Added& added : files_) added.file->finish(options_.sync);
   }
+
   // Throws kMismatch unless all kept files are files of this output: a modified journal may name
   // others.
-  void refuse_strangers(const std::set<std::string>& kept) const {
-    std::set<std::string> strangers = kept;
-    for (const auto& added : files_) strangers.erase(added.name);
+  void refuse_strangers() const {
+    std::set<std::string> strangers = options_.journal->kept_files();
+    for (const Added& added : files_) strangers.erase(added.name);
     if (strangers.empty()) return;
     throw Error(ErrorCode::kMismatch,
                 cat(place_.shown(), ": ", quote(*strangers.begin(), 200),
@@ -198,230 +247,108 @@ class LocalAtomicFolder : public SharedFolder, private Unfinished {
   }
 
   // Requires: all files were finished.
-  void write_seal();
-
-  // Called when the new folder is in place.
-  void note_placed(std::unique_lock<std::mutex>& committing) {
-    committed_ = true;
-    new_folders_.keep();
-    note_committed();
-    committing.unlock();
-    folder_.reset();  // and its lock, which would keep others from replacing it
-    if (options_.sync) sync_parent_after_rename(place_);
-    if (options_.resumption) options_.resumption->end();
+  void write_seal() {
+    for (const Added& added : files_)
+      sealed_.push_back({added.name, added.file->bytes(), added.file->crc()});
+    const std::string text = seal_text(sealed_);
+    const Member at = member(std::string(kSealName));
+    FileDescriptor fd = open_for_output(at.folder, at.name, O_RDWR | O_CREAT | O_EXCL, 0666);
+    if (fd.get() < 0) throw_errno(at.shown);
+    OutputFile seal(std::move(fd), at.shown, options_.sync);
+    seal.write_at(0, std::as_bytes(std::span(text)));
+    seal.finish(options_.sync);
   }
 
-  void put_in_place();
+  void put_in_place() {
+    look();
+    if (options_.seal) write_seal();
+    const auto sync = [&](const FileDescriptor& folder) {
+      if (::fsync(folder.get()) != 0 && errno != EINVAL) throw_errno(place_.shown() + ": fsync");
+    };
+    if (options_.sync) {
+      for (const auto& [name, folder] : folders_) sync(folder);
+      sync(temporary_);
+      new_folders_.sync();
+    }
+    std::unique_lock committing(commit_mutex());  // See Note [abandoning outputs].
+    while (!rename_to_free_name()) {
+      if (!options_.replace) throw appeared();
+      // Nothing: the previous folder disappeared meanwhile.
+      if (check_destination() == Standing::kNothing) continue;
+      return replace_destination(committing);
+    }
+    note_placed(committing);
+  }
 
-  const OutputOptions options_;
-  NewFolders new_folders_;  // above it
-  const OutputPlace place_;
-  FileDescriptor folder_;                          // the temporary, locked
-  std::map<std::string, FileDescriptor> folders_;  // inside it
-  struct Added {
-    std::string name;  // relative to the folder
-    std::unique_ptr<OutputFile> file;
-  };
+  // Puts the new folder in the old one's place and removes the old one.  The old one is locked
+  // first, because from the exchange on it bears the temporary's name.
+  // See Note [claiming a temporary name].
+  void replace_destination(std::unique_lock<std::mutex>& committing) {
+    const FileDescriptor old = open_destination_folder(place_);
+    if (try_lock(old.get(), place_.shown()) == Locked::kBusy)
+      throw Error(ErrorCode::kBusy, place_.shown() + ": is locked by another process");
+    check_replaceable(old.get(), place_.shown(), options_.replaced);
+    const auto exchange = [&] {
+      return ::renameat2(place_.parent(), place_.temporary().c_str(), place_.parent(),
+                         place_.name().c_str(), RENAME_EXCHANGE) == 0;
+    };
+    if (!exchange()) {
+      if (!flag_unsupported())
+        throw_errno(place_.shown() + ": exchanging the finished output with the old one");
+      // Plain rename can replace an empty folder only, which needs no exchange.
+      if (::renameat(place_.parent(), place_.temporary().c_str(), place_.parent(),
+                     place_.name().c_str()) != 0) {
+        throw cannot_exchange(place_);
+      }
+      return note_placed(committing);
+    }
+    try {
+      // Files put into the old folder between the check and the exchange would be lost.
+      if (!place_.stands_for(place_.temporary(), old.get())) throw appeared();
+      check_replaceable(old.get(), place_.shown(), options_.replaced);
+    } catch (...) {
+      if (!exchange()) {  // both folders stay, the new one in place
+        committed_ = true;
+        note_committed();
+      }
+      throw;
+    }
+    try {
+      note_placed(committing);
+    } catch (const Error& e) {
+      throw Error(e.code(), cat(e.what(), "; the old one is ", place_.shown_temporary()));
+    }
+    const auto left = [&](ErrorCode code, std::string_view why) {
+      return Error(code, cat(why, "; the new one is in place, the old one, ",
+                             place_.shown_temporary(), ", is yet to be removed"));
+    };
+    try {
+      remove_files_in(old.get(), place_.shown());
+      if (place_.unlink_temporary() != 0) throw_errno(place_.shown());
+    } catch (const Error& e) {
+      throw left(e.code(), e.what());
+    } catch (const std::bad_alloc&) {
+      throw left(ErrorCode::kOutOfMemory, place_.shown() + ": out of memory");
+    }
+  }
+
+  std::map<std::string, FileDescriptor> folders_;  // inside the temporary
   std::vector<Added> files_;
   std::vector<SealedFile> sealed_;  // further files that the seal lists
   // The name of an empty file in the folder; empty: no process was invited.
   std::string invitation_;
-  bool committed_ = false;
 };
-
-void LocalAtomicFolder::begin() {
-  const Standing standing = check_destination();
-  Resumption* const resumption = options_.resumption.get();
-  folder_ = place_.claim(
-      [&](int temporary) { return resumption != nullptr && resumption->takes(place_, temporary); });
-  if (resumption != nullptr) {
-    remove_unkept("", folder_.get());
-    resumption->begin(place_, folder_.get());
-  }
-  if (standing == Standing::kFolder) try_exchange();
-  if (options_.team == nullptr) return;
-  invite_to_folder(*options_.team, invitation());
-  if (resumption != nullptr) resumption->meet(place_);
-}
-
-// Puts the new folder in the old one's place and removes the old one.  The old one is locked first,
-// because from the exchange on it bears the temporary's name.
-// See Note [claiming a temporary name].
-void LocalAtomicFolder::replace_destination(std::unique_lock<std::mutex>& committing) {
-  const FileDescriptor old = open_destination_folder(place_);
-  if (try_lock(old.get(), place_.shown()) == Locked::kBusy) {
-    throw Error(ErrorCode::kBusy, place_.shown() + ": is locked by another process");
-  }
-  check_replaceable(old.get(), place_.shown(), options_.replaced);
-  const auto exchange = [&] {
-    return ::renameat2(place_.parent(), place_.temporary().c_str(), place_.parent(),
-                       place_.name().c_str(), RENAME_EXCHANGE) == 0;
-  };
-  if (!exchange()) {
-    if (!flag_unsupported())
-      throw_errno(place_.shown() + ": exchanging the finished output with the old one");
-    // Plain rename can replace an empty folder only, which needs no exchange.
-    if (::renameat(place_.parent(), place_.temporary().c_str(), place_.parent(),
-                   place_.name().c_str()) != 0) {
-      throw cannot_exchange(place_);
-    }
-    return note_placed(committing);
-  }
-  try {
-    // Files put into the old folder between the check and the exchange would be lost.
-    if (!place_.stands_for(place_.temporary(), old.get())) throw appeared(place_);
-    check_replaceable(old.get(), place_.shown(), options_.replaced);
-  } catch (...) {
-    if (!exchange()) {  // both folders stay, the new one in place
-      committed_ = true;
-      note_committed();
-    }
-    throw;
-  }
-  try {
-    note_placed(committing);
-  } catch (const Error& e) {
-    throw Error(e.code(), cat(e.what(), "; the old one is ", place_.shown_temporary()));
-  }
-  const auto left = [&](ErrorCode code, std::string_view why) {
-    return Error(code, cat(why, "; the new one is in place, the old one, ",
-                           place_.shown_temporary(), ", is yet to be removed"));
-  };
-  try {
-    remove_files_in(old.get(), place_.shown());
-    if (::unlinkat(place_.parent(), place_.temporary().c_str(), AT_REMOVEDIR) != 0) {
-      throw_errno(place_.shown());
-    }
-  } catch (const Error& e) {
-    throw left(e.code(), e.what());
-  } catch (const std::bad_alloc&) {
-    throw left(ErrorCode::kOutOfMemory, place_.shown() + ": out of memory");
-  }
-}
-
-LocalAtomicFolder::Member LocalAtomicFolder::member(const std::string& name) {
-  const std::size_t slash = name.find('/');
-  Member found{folder_.get(), name, cat(place_.shown(), "/", escape(name))};
-  if (slash != std::string::npos) found.name = name.substr(slash + 1);
-  const std::string inner = slash == std::string::npos ? std::string() : name.substr(0, slash);
-  if (!is_plain_name(found.name) || (slash != std::string::npos && !is_plain_name(inner))) {
-    throw Error(ErrorCode::kPath,
-                cat(place_.shown(), ": ", quote(name), " is not the name of a file in a folder"));
-  }
-  if (slash == std::string::npos) return found;
-  FileDescriptor& fd = folders_[inner];
-  if (fd.get() < 0) {
-    // A folder that an earlier run made holds a kept file, or the folder would have been removed.
-    if (::mkdirat(folder_.get(), inner.c_str(), 0777) != 0 &&
-        (errno != EEXIST || !options_.resumption)) {
-      throw_errno(found.shown);
-    }
-    fd = open_folder_in(folder_.get(), inner, place_.shown());
-  }
-  found.folder = fd.get();
-  return found;
-}
-
-void LocalAtomicFolder::remove_unkept(const std::string& above, int in) const {
-  for (const std::string& name : names_in(in, place_.shown())) {
-    if (options_.resumption->kept_files().contains(above + name)) continue;
-    if (::unlinkat(in, name.c_str(), 0) == 0) continue;
-    if (errno != EISDIR || !above.empty()) throw_errno(cat(place_.shown(), ": ", quote(name)));
-    remove_unkept(name + "/", open_folder_in(in, name, place_.shown()).get());
-    // Left if a file in it is kept.
-    if (::unlinkat(in, name.c_str(), AT_REMOVEDIR) != 0 && errno != ENOTEMPTY && errno != EEXIST)
-      throw_errno(cat(place_.shown(), ": ", quote(name)));
-  }
-}
-
-void LocalAtomicFolder::write_seal() {
-  for (const Added& added : files_) {
-    sealed_.push_back({added.name, added.file->bytes(), added.file->crc()});
-  }
-  const std::string text = seal_text(sealed_);
-  const Member at = member(std::string(kSealName));
-  FileDescriptor fd = open_for_output(at.folder, at.name, O_RDWR | O_CREAT | O_EXCL, 0666);
-  if (fd.get() < 0) throw_errno(at.shown);
-  OutputFile seal(std::move(fd), at.shown, options_.sync);
-  seal.write_at(0, std::as_bytes(std::span(text)));
-  seal.finish(options_.sync);
-}
-
-OutputFile& LocalAtomicFolder::add_file(const std::string& name) {
-  const Member at = member(name);
-  FileDescriptor fd = open_for_output(at.folder, at.name, O_RDWR | O_CREAT | O_EXCL, 0666);
-  if (fd.get() < 0 && errno == EEXIST && is_kept(name))
-    fd = open_for_output(at.folder, at.name, O_RDWR | O_NOFOLLOW, 0);
-  if (fd.get() < 0) {
-    if (errno == EEXIST) throw Error(ErrorCode::kExists, at.shown + ": is written twice");
-    throw_errno(at.shown);
-  }
-  files_.push_back(
-      {name, std::make_unique<OutputFile>(std::move(fd), at.shown, options_.sync, options_.seal)});
-  files_.back().file->set_member(name);
-  return *files_.back().file;
-}
-
-Sharing LocalAtomicFolder::link_file(const std::string& name, const File& source,
-                                     SharingOptions options, std::optional<std::uint32_t> crc) {
-  const Member at = member(name);
-  options.sync = options_.sync;
-  std::uint32_t copied_crc = 0;
-  if (options_.seal && !crc) options.copied_crc = &copied_crc;
-  const Sharing sharing = share_file(source, at.folder, at.name, at.shown, options);
-  if (options_.seal) {
-    if (!crc) crc = sharing == Sharing::kCopy ? copied_crc : crc_of(source);
-    sealed_.push_back({name, source.size(), *crc});
-  }
-  return sharing;
-}
-
-// See Note [joining a folder].
-std::string LocalAtomicFolder::invitation() {
-  if (!invitation_.empty()) return invitation_;
-  std::random_device random;
-  const std::string name = cat("invitation-", hex32(random()), hex32(random()));
-  if (open_for_output(folder_.get(), name, O_WRONLY | O_CREAT | O_EXCL, 0600).get() < 0) {
-    throw_errno(cat(place_.shown(), "/", name));
-  }
-  return invitation_ = name;
-}
-
-void LocalAtomicFolder::commit() {
-  finish_files();
-  if (options_.team != nullptr) await_files(*options_.team);
-  put_in_place();
-  if (options_.team != nullptr) await_commit(*options_.team);
-}
-
-void LocalAtomicFolder::put_in_place() {
-  look_before_commit(place_, options_);
-  if (options_.seal) write_seal();
-  const auto sync = [&](const FileDescriptor& folder) {
-    if (::fsync(folder.get()) != 0 && errno != EINVAL) throw_errno(place_.shown() + ": fsync");
-  };
-  if (options_.sync) {
-    for (const auto& [name, folder] : folders_) sync(folder);
-    sync(folder_);
-    new_folders_.sync();
-  }
-  std::unique_lock committing(commit_mutex());  // See Note [abandoning outputs].
-  while (!rename_to_free_name(place_, OutputKind::kFolder)) {
-    if (!options_.replace) throw appeared(place_);
-    // Nothing: the previous folder disappeared meanwhile.
-    if (check_destination() == Standing::kNothing) continue;
-    replace_destination(committing);
-    return;
-  }
-  note_placed(committing);
-}
 
 // The folder for a member of a team that is not the leader.
 class JoinedAtomicFolder : public AtomicFolder {
  public:
   JoinedAtomicFolder(const std::filesystem::path& destination, const OutputOptions& options)
-      : team_(*options.team), folder_(join_folder(team_, destination)), sync_(options.sync) {
-    if (options.resumption) options.resumption->meet(OutputPlace(destination, OutputKind::kFolder));
+      : team_(*options.team),
+        folder_(std::make_shared<const JoinedFolder>(
+            destination, team_.exchange("the output was made").front())),
+        sync_(options.sync) {
+    team_.exchange("the output was found");
+    options.journal->meet(OutputPlace(destination, OutputKind::kFolder));
   }
   OutputFile& add_file(const std::string& name) override {
     files_.push_back(
@@ -453,8 +380,7 @@ class JoinedAtomicFolder : public AtomicFolder {
 std::unique_ptr<AtomicFolder> new_folder(const std::filesystem::path& destination,
                                          const OutputOptions& options) {
   if (is_url(destination.native())) return new_stored_folder(destination, options);
-  if (options.team != nullptr && !options.team->leads())
-    return std::make_unique<JoinedAtomicFolder>(destination, options);
+  if (!options.team->leads()) return std::make_unique<JoinedAtomicFolder>(destination, options);
   return std::make_unique<LocalAtomicFolder>(destination, options);
 }
 

@@ -25,10 +25,6 @@ namespace {
 
 constexpr std::size_t kCopyBufferBytes = 4U << 20U;
 
-Error written_twice(const std::string& shown) {
-  return Error(ErrorCode::kExists, shown + ": is written twice");
-}
-
 // Returns false if no hard link can be made, whatever the reason: a copy can be made instead.
 bool hard_link(const File& source, int folder, const std::string& name, const std::string& shown,
                bool sync) {
@@ -42,16 +38,9 @@ bool hard_link(const File& source, int folder, const std::string& name, const st
   // The descriptor rather than the name, which may refer to another file by now.
   const std::string opened = cat("/proc/self/fd/", source.fd());
   if (::linkat(AT_FDCWD, opened.c_str(), folder, name.c_str(), AT_SYMLINK_FOLLOW) == 0) return true;
-  if (errno == EEXIST) throw written_twice(shown);
+  if (errno == EEXIST) throw Error(ErrorCode::kExists, shown + ": is written twice");
   if (errno == ENOSPC || errno == EDQUOT || errno == EIO) throw_errno(shown);
   return false;
-}
-
-FileDescriptor create(int folder, const std::string& name, const std::string& shown) {
-  FileDescriptor fd = open_for_output(folder, name, O_RDWR | O_CREAT | O_EXCL, 0666);
-  if (fd.get() >= 0) return fd;
-  if (errno == EEXIST) throw written_twice(shown);
-  throw_errno(shown);
 }
 
 // Hands out the whole file, a part at a time.
@@ -68,6 +57,8 @@ void read_parts(const File& source, const Take& take) {
   }
 }
 
+}  // namespace
+
 void copy_bytes(const File& source, OutputFile& out, const SharingOptions& options) {
   out.reserve(source.size());
   read_parts(source, [&](std::uint64_t at, std::span<const std::byte> bytes) {
@@ -76,8 +67,6 @@ void copy_bytes(const File& source, OutputFile& out, const SharingOptions& optio
     if (options.on_copied) options.on_copied(bytes.size());
   });
 }
-
-}  // namespace
 
 bool may_reflink(const std::filesystem::path& folder) {
   struct statfs info {};
@@ -110,13 +99,13 @@ std::uint32_t crc_of(const File& file) {
 
 Sharing share_file(const File& source, int folder, const std::string& name,
                    const std::string& shown, const SharingOptions& options) {
-  FileDescriptor fd = create(folder, name, shown);
+  FileDescriptor fd = create_for_output(folder, name, shown);
   const bool local = source.fd() >= 0;
   const bool reflinked = local && ::ioctl(fd.get(), FICLONE, source.fd()) == 0;
   if (!reflinked && local && options.hard_link) {
     if (::unlinkat(folder, name.c_str(), 0) != 0) throw_errno(shown);
     if (hard_link(source, folder, name, shown, options.sync)) return Sharing::kHardLink;
-    fd = create(folder, name, shown);
+    fd = create_for_output(folder, name, shown);
   }
   OutputFile out(std::move(fd), shown, options.sync);
   if (!reflinked) copy_bytes(source, out, options);

@@ -11,6 +11,8 @@
 
 namespace fsdp::formats {
 
+class OutputFile;
+
 // The relation between the bytes of the new name and of the source on disk.
 enum class Sharing {
   kHardLink,  // one file with two names: a write into one changes both
@@ -38,9 +40,13 @@ bool on_one_file_system(const File& source, const std::filesystem::path& folder)
 // kInterrupted, kIo.
 std::uint32_t crc_of(const File& file);
 
+// Copies the whole file through a buffer of 4 MiB.
+// Throws: kChanged (the source got shorter), kInterrupted, kNoSpace, kIo.
+void copy_bytes(const File& source, OutputFile& out, const SharingOptions& options);
+
 // Makes `name` in the open folder a file with the bytes of `source`: a reflink; if the file system
 // has none, a hard link; if that is not possible (another file system, a store, links forbidden or
-// used up) a copy through a buffer of 4 MiB.  The link is to the inode that is open, whatever its
+// used up) a copy (copy_bytes).  The link is to the inode that is open, whatever its
 // name refers to now.  `shown` is for messages.
 // Throws: kExists (the name is taken), kChanged (the source got shorter), kInterrupted, kNoSpace,
 // kIo.

@@ -74,12 +74,8 @@ std::unique_ptr<OutputFile> JoinedFolder::add_file(const std::string& name, bool
     throw Error(ErrorCode::kPath,
                 cat(shown_, ": ", quote(name), " is not the name of a file in a folder"));
   }
-  FileDescriptor fd = open_for_output(folder_.get(), name, O_RDWR | O_CREAT | O_EXCL, 0666);
-  if (fd.get() < 0) {
-    if (errno == EEXIST) throw Error(ErrorCode::kExists, shown + ": is written twice");
-    throw_errno(shown);
-  }
-  return std::make_unique<OutputFile>(std::move(fd), shown, synced, summed);
+  return std::make_unique<OutputFile>(create_for_output(folder_.get(), name, shown), shown, synced,
+                                      summed);
 }
 
 FileDescriptor JoinedFolder::open_file(const std::string& name) const {
@@ -91,6 +87,7 @@ FileDescriptor JoinedFolder::open_file(const std::string& name) const {
 // Inode numbers are reused, and devices have other numbers on other machines.  So the file holds a
 // random text, after what an earlier run left in it, until every member has found the text.
 void invite_to_file(Team& team, const FileDescriptor& fd, const std::string& shown) {
+  if (team.alone()) return;
   const std::string token = random_token();
   const auto done = [&](ssize_t result) {
     if (result < 0) throw_errno(shown + ": inviting the other ranks");
@@ -126,19 +123,6 @@ std::unique_ptr<OutputFile> join_file(Team& team, const std::filesystem::path& d
   team.exchange("the output is as before");
   const auto kept = std::make_shared<FileDescriptor>(std::move(fd));
   return std::make_unique<JoinedFile>([kept] { return std::move(*kept); }, place.shown(), synced);
-}
-
-void invite_to_folder(Team& team, const std::string& invitation) {
-  team.exchange("the output was made", invitation);
-  team.exchange("the output was found");
-}
-
-std::shared_ptr<const JoinedFolder> join_folder(Team& team,
-                                                const std::filesystem::path& destination) {
-  const std::string invitation = team.exchange("the output was made").front();
-  auto folder = std::make_shared<const JoinedFolder>(destination, invitation);
-  team.exchange("the output was found");
-  return folder;
 }
 
 void await_files(Team& team) {

@@ -79,11 +79,6 @@ void invite_to_file(Team& team, const FileDescriptor& fd, const std::string& sho
 std::unique_ptr<OutputFile> join_file(Team& team, const std::filesystem::path& destination,
                                       bool synced);
 
-// Do the same for a folder.  `invitation`: from SharedFolder.
-void invite_to_folder(Team& team, const std::string& invitation);
-std::shared_ptr<const JoinedFolder> join_folder(Team& team,
-                                                const std::filesystem::path& destination);
-
 // Returns when all members have finished their files.
 void await_files(Team& team);
 // Returns when the leader has put the output into place.

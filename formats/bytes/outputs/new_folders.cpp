@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -68,6 +69,12 @@ fs::path existing_folder_above(const fs::path& destination) {
   fs::path at = folder_of(fs::absolute(destination).lexically_normal());
   while (!is_there(at) && at != folder_of(at)) at = folder_of(at);
   return at;
+}
+
+std::uint64_t free_bytes(const fs::path& folder) {
+  struct statvfs info {};
+  if (::statvfs(folder.c_str(), &info) != 0) throw_errno(escape(folder.native()));
+  return std::uint64_t{info.f_bavail} * info.f_frsize;
 }
 
 }  // namespace fsdp::formats

@@ -2,6 +2,7 @@
 // Makes the missing folders above an output.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -34,5 +35,9 @@ class NewFolders {
 
 // Returns the innermost folder above `destination` that exists: its bytes will lie there.
 std::filesystem::path existing_folder_above(const std::filesystem::path& destination);
+
+// Returns the free bytes for this user on the file system that holds `folder`.
+// Throws: kIo, kNotFound.
+std::uint64_t free_bytes(const std::filesystem::path& folder);
 
 }  // namespace fsdp::formats

@@ -82,6 +82,11 @@ bool OutputPlace::stands_for(const std::string& name, int fd) const {
          named.st_ino == opened.st_ino;
 }
 
+int OutputPlace::unlink_temporary() const noexcept {
+  return ::unlinkat(parent_.get(), temporary_.c_str(),
+                    kind_ == OutputKind::kFolder ? AT_REMOVEDIR : 0);
+}
+
 FileDescriptor OutputPlace::create() const {
   if (kind_ == OutputKind::kFile) {
     return open_for_output(parent_.get(), temporary_, O_RDWR | O_CREAT | O_EXCL, 0666);
@@ -92,7 +97,7 @@ FileDescriptor OutputPlace::create() const {
   if (fd.get() < 0 && errno != ENOENT && errno != EEXIST) {
     // Made, but could not be opened: do not leave even an empty folder behind.
     const int number = errno;
-    ::unlinkat(parent_.get(), temporary_.c_str(), AT_REMOVEDIR);
+    unlink_temporary();
     errno = number;
   }
   return fd;
@@ -116,8 +121,7 @@ FileDescriptor OutputPlace::claim(const std::function<bool(int)>& keeps) const {
       // A run that was killed after it put its output into place leaves its journals.
       if (locked != Locked::kBusy && stands_for(temporary_, fd.get())) remove_journals();
     } catch (...) {  // also without memory for a name
-      const int how = kind_ == OutputKind::kFolder ? AT_REMOVEDIR : 0;
-      if (stands_for(temporary_, fd.get())) ::unlinkat(parent_.get(), temporary_.c_str(), how);
+      if (stands_for(temporary_, fd.get())) unlink_temporary();
       throw;
     }
     if (locked == Locked::kBusy) throw busy(shown_, shown_temporary());
@@ -168,10 +172,8 @@ FileDescriptor OutputPlace::take_leftover(const std::function<bool(int)>& keeps)
   if (keeps && keeps(fd.get())) return fd;
   remove_journals();  // Before the leftover that they describe.
   if (kind_ == OutputKind::kFolder) remove_files_in(fd.get(), cat(shown_, ": ", shown_temporary()));
-  const int how = kind_ == OutputKind::kFolder ? AT_REMOVEDIR : 0;
-  if (::unlinkat(parent_.get(), temporary_.c_str(), how) != 0 && errno != ENOENT) {
+  if (unlink_temporary() != 0 && errno != ENOENT)
     throw_errno(cat(shown_, ": removing ", shown_temporary()));
-  }
   return FileDescriptor();
 }
 
@@ -244,6 +246,13 @@ FileDescriptor open_for_output(int folder, const std::string& name, int flags,
   FileDescriptor fd(::openat(folder, name.c_str(), flags | O_CLOEXEC, mode));
   if (fd.get() < 0 || fd.get() > STDERR_FILENO) return fd;
   return FileDescriptor(::fcntl(fd.get(), F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
+}
+
+FileDescriptor create_for_output(int folder, const std::string& name, const std::string& shown) {
+  FileDescriptor fd = open_for_output(folder, name, O_RDWR | O_CREAT | O_EXCL, 0666);
+  if (fd.get() >= 0) return fd;
+  if (errno == EEXIST) throw Error(ErrorCode::kExists, shown + ": is written twice");
+  throw_errno(shown);
 }
 
 }  // namespace fsdp::formats

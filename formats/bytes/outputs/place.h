@@ -32,6 +32,7 @@ class OutputPlace {
   int parent() const { return parent_.get(); }
   const std::string& name() const { return name_; }
   const std::string& temporary() const { return temporary_; }
+  OutputKind kind() const { return kind_; }
   // Returns the temporary's name for a destination of that name.
   static std::string temporary_of(const std::string& name) { return "." + name + ".fsdp-tmp"; }
   // Return the destination and the temporary for messages, escaped.
@@ -58,6 +59,8 @@ class OutputPlace {
   // Throws: kBusy, kExists (a leftover folder that holds more than files), kNotRegular, kIo,
   // kNoSpace.
   FileDescriptor claim(const std::function<bool(int temporary)>& keeps = {}) const;
+  // Removes the temporary, a file or an empty folder, by its name; returns what unlinkat returns.
+  int unlink_temporary() const noexcept;
   // Returns whether `name` in the destination's folder refers to the inode that `fd` is open on.
   bool stands_for(const std::string& name, int fd) const;
 
@@ -89,5 +92,8 @@ void remove_files_in(int folder, const std::string& shown);
 // not written into the file.  Does not throw: the caller checks the descriptor and errno.
 FileDescriptor open_for_output(int folder, const std::string& name, int flags,
                                mode_t mode) noexcept;
+
+// Makes a new file for reading and writing.  Throws: kExists ("is written twice"), kIo, kNoSpace.
+FileDescriptor create_for_output(int folder, const std::string& name, const std::string& shown);
 
 }  // namespace fsdp::formats

@@ -10,18 +10,15 @@
 #include <vector>
 
 #include "formats/bytes/base/error.h"
-#include "formats/bytes/base/interrupt.h"
 #include "formats/bytes/base/text.h"
 #include "formats/bytes/files/seal.h"
-#include "formats/bytes/outputs/commit.h"
+#include "formats/bytes/outputs/local_output.h"
 #include "formats/bytes/store/store.h"
 #include "formats/bytes/upload/part_upload.h"
 #include "formats/bytes/upload/stored_output.h"
 
 namespace fsdp::formats {
 namespace {
-
-constexpr std::uint64_t kCopyBytes = 4U << 20U;
 
 std::unique_ptr<StoredOutput> output_at(const std::filesystem::path& destination,
                                         const OutputOptions& options, OutputKind kind) {
@@ -31,9 +28,9 @@ std::unique_ptr<StoredOutput> output_at(const std::filesystem::path& destination
     return Error(ErrorCode::kUnsupported, cat(escape(url), ": ", why));
   };
   if (store == nullptr) throw refuse("nothing is known to write to URLs of this kind");
-  if (options.team != nullptr)
+  if (!options.team->alone())
     throw refuse("the ranks of a job write together to local paths alone");
-  if (options.resumption != nullptr)
+  if (options.journal->records())
     throw refuse("what is sent to a store leaves nothing to go on with");
   return std::make_unique<StoredOutput>(
       *store, url,
@@ -90,17 +87,7 @@ class StoredAtomicFolder : public AtomicFolder {
   Sharing link_file(const std::string& name, const File& source, SharingOptions sharing,
                     std::optional<std::uint32_t>) override {
     OutputFile& file = add_file(name);
-    file.reserve(source.size());
-    std::vector<std::byte> block(std::min<std::uint64_t>(source.size(), kCopyBytes));
-    for (std::uint64_t at = 0; at < source.size();) {
-      throw_if_interrupted();
-      const auto part = std::span(block).first(
-          static_cast<std::size_t>(std::min<std::uint64_t>(block.size(), source.size() - at)));
-      source.read_at(at, part);
-      file.write_at(at, part);
-      at += part.size();
-      if (sharing.on_copied) sharing.on_copied(part.size());
-    }
+    copy_bytes(source, file, sharing);
     file.finish(false);
     return Sharing::kCopy;
   }

@@ -52,7 +52,7 @@ void open_content(InputContent& input, const InputChoice& choice) {
     });
   }
   check_before_copy(*input.checkpoint, input.content, choice.cancelled, LibraryTensors::kRefused,
-                    choice.team);
+                    *choice.team);
   for (Leaf& leaf : leaves_of(input.content)) {
     std::string key = leaf.key;
     if (!input.leaves.emplace(std::move(key), leaf).second) {

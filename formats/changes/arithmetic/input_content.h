@@ -31,7 +31,7 @@ struct InputChoice {
   std::function<bool(const std::string& key)> wanted;
   bool with_optimizer = false;  // states of optimizers as well
   std::function<bool()> cancelled;
-  Team* team = nullptr;  // see check_before_copy
+  Team* team = &this_process();  // see check_before_copy; never null
 };
 
 // Returns the contents of the checkpoints.  A value that one of them stores key by key is taken

@@ -153,7 +153,7 @@ class ChunkLook {
 
 CopyCheck check_before_copy(const Checkpoint& checkpoint, const Value& content,
                             const std::function<bool()>& cancelled, LibraryTensors library_tensors,
-                            Team* team) {
+                            Team& team) {
   Index narrowed;
   std::vector<std::size_t> numbers;
   const Index& used = used_entries(checkpoint, content, narrowed, numbers);
@@ -178,28 +178,24 @@ CopyCheck check_before_copy(const Checkpoint& checkpoint, const Value& content,
   std::size_t failed = none;
   std::exception_ptr failure;
   // Each member takes a share: a thousand ranks need not all open every item.
-  const std::size_t step = team == nullptr ? 1 : team->size();
-  const std::size_t begin = team == nullptr ? 0 : team->rank();
-  LookAhead ahead(checkpoint, used.tensors, begin, step);
-  for (std::size_t t = begin; t < none && failed == none; t += step) {
+  LookAhead ahead(checkpoint, used.tensors, team.rank(), team.size());
+  for (std::size_t t = team.rank(); t < none && failed == none; t += team.size()) {
     if (cancelled && cancelled()) throw Error(ErrorCode::kInterrupted, "interrupted");
     ahead.before(t);
     try {
       look(used.tensors[t], numbers[t]);
     } catch (const Error&) {
-      if (team == nullptr) throw;
       failed = t;
       failure = std::current_exception();
     }
   }
-  if (team == nullptr) return look.take();
-  const std::size_t first = look.join(*team, failed);
+  const std::size_t first = look.join(team, failed);
   if (first == none) return look.take();
   // All members meet the error that a single process would meet, and report that error.
   if (first == failed) std::rethrow_exception(failure);
   look(used.tensors[first], numbers[first]);
   // This member meets no error here: the exchange throws the error that the others met.
-  team->exchange("another look at a chunk");
+  team.exchange("another look at a chunk");
   return look.take();
 }
 

@@ -34,7 +34,7 @@ enum class LibraryTensors { kRefused, kKept };
 CopyCheck check_before_copy(const Checkpoint& checkpoint, const Value& content,
                             const std::function<bool()>& cancelled,
                             LibraryTensors library_tensors = LibraryTensors::kRefused,
-                            Team* team = nullptr);
+                            Team& team = this_process());
 
 // Returns `content` with the objects in place of their tensors.
 Value with_objects(const Value& content, const CopyCheck& check);

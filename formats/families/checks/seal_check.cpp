@@ -125,7 +125,7 @@ class Sums {
 
   // Learns the checksums of what the other members of a team have read.  Called by all members.
   void join_known() {
-    if (options_.team == nullptr || options_.crcs == nullptr) return;
+    if (options_.team->alone() || options_.crcs == nullptr) return;
     Packed mine;
     for (const std::string& name : names_) {
       std::vector<CrcLedger::Run> runs;

@@ -123,16 +123,16 @@ std::string layout_of(const Index& index, const std::vector<std::string>& names,
 class DcpCheckpoint : public Checkpoint, public TensorObjects {
  public:
   DcpCheckpoint(std::shared_ptr<const Folder> folder, const std::set<std::string>& allowed,
-                Team* team)
+                Team& team)
       : folder_(std::move(folder)), pool_(*folder_) {
     const std::vector<std::string> names = folder_->list();
     const bool central = std::find(names.begin(), names.end(), kMetadataName) != names.end();
     Metadata metadata;
-    if (team == nullptr || team->leads()) {
+    if (team.leads()) {
       metadata = central ? read_metadata_file(*folder_, std::string(kMetadataName), allowed)
                          : read_local_metadata(*folder_, names, allowed);
     }
-    if (team != nullptr) metadata = share_metadata(*team, std::move(metadata));
+    metadata = share_metadata(team, std::move(metadata));
     index_ = std::move(metadata.index);
     replicas_ = std::move(metadata.replicas);
     findings_ = std::move(metadata.findings);
@@ -417,7 +417,7 @@ bool is_dcp_folder(const std::filesystem::path& folder) {
 }
 
 std::unique_ptr<Checkpoint> open_dcp(const std::filesystem::path& folder,
-                                     const std::set<std::string>& allowed_globals, Team* team) {
+                                     const std::set<std::string>& allowed_globals, Team& team) {
   return std::make_unique<DcpCheckpoint>(folder_at(folder), allowed_globals, team);
 }
 

@@ -21,6 +21,6 @@ bool is_dcp_folder(const std::filesystem::path& folder);
 // kGlobal and the other errors of read_metadata; kPath, kPathEscape for files outside the folder.
 std::unique_ptr<Checkpoint> open_dcp(const std::filesystem::path& folder,
                                      const std::set<std::string>& allowed_globals,
-                                     Team* team = nullptr);
+                                     Team& team = this_process());
 
 }  // namespace fsdp::formats::dcp

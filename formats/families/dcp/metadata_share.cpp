@@ -268,6 +268,7 @@ Metadata receive(Receiver& receiver) {
 }  // namespace
 
 Metadata share_metadata(Team& team, Metadata metadata) {
+  if (team.alone()) return metadata;
   if (!team.leads()) {
     Receiver receiver(team);
     return receive(receiver);

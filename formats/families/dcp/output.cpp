@@ -50,11 +50,10 @@ std::int64_t open_files_at_once(std::size_t source_files) {
 }
 
 // Returns the least number of all members of a team: they must write the same files at once.
-std::int64_t agreed(Team* team, std::int64_t files_at_once) {
-  if (team == nullptr) return files_at_once;
+std::int64_t agreed(Team& team, std::int64_t files_at_once) {
   std::int64_t least = files_at_once;
   const std::string mine = Packed().number(static_cast<std::uint64_t>(files_at_once)).take();
-  for (const std::string& other : team->exchange("open files", mine))
+  for (const std::string& other : team.exchange("open files", mine))
     least = std::min(least, static_cast<std::int64_t>(Unpacked(other).number()));
   return least;
 }
@@ -288,7 +287,7 @@ class FolderOutput : public DcpOutput {
   void write_into(AtomicFolder& folder, const CopyOptions& options, CopyResult& total) override {
     const std::int64_t ranks = layout_.world_size();
     const std::int64_t at_once =
-        agreed(options.team, open_files_at_once(source_.index().files.size()));
+        agreed(*options.team, open_files_at_once(source_.index().files.size()));
     for (std::int64_t first = 0; first < ranks; first += at_once) {
       RankFiles(source_, layout_, prefix_, options, total)
           .write(folder, first, std::min(at_once, ranks - first), options_.sync);

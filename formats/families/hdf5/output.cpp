@@ -17,7 +17,6 @@
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/json.h"
 #include "formats/bytes/base/text.h"
-#include "formats/bytes/journal/run_journal.h"
 #include "formats/bytes/outputs/atomic_file.h"
 #include "formats/containers/pickle/writer.h"
 #include "formats/families/hdf5/file.h"
@@ -116,7 +115,7 @@ class Hdf5Output : public Output {
   }
 
   CopyResult write(const CopyOptions& options) override {
-    if (options.journal != nullptr && options.journal->asked()) {
+    if (options.journal->asked()) {
       throw Error(ErrorCode::kUnsupported,
                   cat(escape(destination_.native()),
                       ": what was written of an HDF5 file cannot be used by a later run"));
@@ -251,9 +250,8 @@ class Hdf5Output : public Output {
     visiting.on_progress = options.on_progress;
     visiting.cancelled = options.cancelled;
     visiting.team = options.team;
-    if (options.team != nullptr) {
-      agree_on_pieces(*options.team, pieces_);
-    } else {
+    agree_on_pieces(*options.team, pieces_);
+    if (options.team->alone()) {
       visiting.on_piece = [&](std::size_t piece) { finish_dataset(out, piece_datasets_[piece]); };
     }
     CopyResult result = visit_pieces(pieces_, visiting, [&](const TensorBlock& block) {
@@ -264,7 +262,7 @@ class Hdf5Output : public Output {
       };
       write_part(out, piece_datasets_[block.piece], block.offset, block.bytes, put);
     });
-    if (options.team != nullptr) {
+    if (!options.team->alone()) {
       join_progress(*options.team);
       for (const std::size_t number : piece_datasets_) finish_dataset(out, number);
     }

@@ -36,8 +36,8 @@ struct VerifyOptions {
   std::function<void(std::uint64_t)> on_progress;  // bytes checked so far; one thread at a time
   std::function<bool()> cancelled;
   FileCrcs* crcs = nullptr;  // receives the checksums of the file parts read; may be null
-  // The processes that divide the checks; each gets the whole report.  Null: this process alone.
-  Team* team = nullptr;
+  // The processes that divide the checks; each gets the whole report.  Never null.
+  Team* team = &this_process();
 };
 
 struct VerifyReport {

@@ -62,6 +62,7 @@ struct Results {
 
   // Adds the results of the other members.
   void join(Team& team) {
+    if (team.alone()) return;
     Packed mine;
     mine.number(bytes_checked).number(bytes_unchecked).number(kept.size());
     for (const auto& [number, result] : kept) {
@@ -93,12 +94,9 @@ void run_checks(std::size_t count, const VerifyOptions& options, VerifyReport& r
                 const std::function<bool(std::size_t)>& expect) {
   std::mutex mutex;
   Results found;
-  std::size_t next = 0;
-  std::size_t end = count;
-  if (options.team != nullptr) {
-    next = share_begin(count, options.team->rank(), options.team->size());
-    end = share_begin(count, options.team->rank() + 1, options.team->size());
-  }
+  Team& team = *options.team;
+  std::size_t next = share_begin(count, team.rank(), team.size());
+  const std::size_t end = share_begin(count, team.rank() + 1, team.size());
   const std::size_t own = end - next;
   std::size_t expected = next;
   bool memory_ahead = false;  // hints are kept in memory: each check makes room for another one
@@ -133,8 +131,7 @@ void run_checks(std::size_t count, const VerifyOptions& options, VerifyReport& r
         const std::lock_guard lock(mutex);
         bytes += result.bytes_checked + result.bytes_unchecked;
         found.add(*i, std::move(result), static_cast<bool>(taken));
-        if (options.on_progress)
-          options.on_progress(options.team != nullptr ? options.team->progress(bytes) : bytes);
+        if (options.on_progress) options.on_progress(team.progress(bytes));
       }
     } catch (...) {
       const std::lock_guard lock(mutex);
@@ -148,7 +145,7 @@ void run_checks(std::size_t count, const VerifyOptions& options, VerifyReport& r
     work();
   }
   if (failure) std::rethrow_exception(failure);
-  if (options.team != nullptr) found.join(*options.team);
+  found.join(team);
   report.items += count;
   report.bytes_checked += found.bytes_checked;
   report.bytes_unchecked += found.bytes_unchecked;

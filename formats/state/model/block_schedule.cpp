@@ -105,7 +105,7 @@ class Schedule {
       if (options_.partial) {
         result.partial = checks_[s]->take_partial();
       } else {
-        if (options_.team != nullptr) checks_[s]->join(*options_.team);
+        checks_[s]->join(*options_.team);
         checks_[s]->finish(buffer, options_.cancelled);
       }
       result.unchecked_bytes += checks_[s]->unchecked_bytes();

@@ -69,8 +69,8 @@ struct BlockOptions {
   // here, and `verify`, `partial` and `team` say how.
   StorageChecks* checks = nullptr;
   // The team that reads the other parts: checksums of storages are joined, and `unchecked_bytes`
-  // summed.
-  Team* team = nullptr;
+  // summed.  Never null.
+  Team* team = &this_process();
 };
 
 struct BlockResult {

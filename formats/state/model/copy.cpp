@@ -11,7 +11,6 @@
 #include "formats/bytes/base/crc_ledger.h"
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
-#include "formats/bytes/journal/run_journal.h"
 #include "formats/bytes/outputs/windows.h"
 #include "formats/state/model/block_schedule.h"
 #include "formats/state/model/division.h"
@@ -117,7 +116,7 @@ std::vector<std::uint32_t> piece_crcs(std::span<const TargetPiece> pieces,
 
 // Returns what an earlier run has written of the pieces.
 // Throws: kMismatch if its journals cannot be understood.
-KeptWork kept_of(std::span<const TargetPiece> pieces, const RunJournal& journal) {
+KeptWork kept_of(std::span<const TargetPiece> pieces, const Journal& journal) {
   try {
     return kept_work(pieces, journal.found());
   } catch (const Error& error) {
@@ -141,6 +140,7 @@ JournalEntry entry_of(std::span<const TargetPiece> pieces, std::span<const Writt
 
 // Returns the bytes of a stripe.  The leader, which has the files open, tells the others.
 std::uint64_t stripe_bytes(std::span<const TargetPiece> pieces, Team& team) {
+  if (team.alone()) return 0;
   std::uint64_t mine = 0;
   if (team.leads() && !pieces.empty()) mine = pieces[0].file->stripe_bytes();
   return Unpacked(team.exchange("stripes", Packed().number(mine).take()).front()).number();
@@ -222,11 +222,7 @@ class Copying {
     const std::lock_guard lock(mutex_);
     ledgers_[block.piece].add(at, block.bytes[0].size(), crc);
     bytes_ += block.bytes[0].size();
-    if (options_.on_progress) {
-      const std::uint64_t moved =
-          options_.team != nullptr ? options_.team->progress(bytes_) : bytes_;
-      options_.on_progress(kept_bytes_ + moved);
-    }
+    if (options_.on_progress) options_.on_progress(kept_bytes_ + options_.team->progress(bytes_));
   }
 
   // Requires: mutex_ is held.
@@ -256,19 +252,17 @@ class Copying {
 }  // namespace
 
 CopyResult copy_pieces(std::span<const TargetPiece> pieces, const CopyOptions& options) {
-  Team* const team = options.team;
-  RunJournal* const journal = options.journal;
-  if (team != nullptr) agree_on_pieces(*team, pieces);
-  const KeptWork kept = journal == nullptr ? KeptWork() : kept_of(pieces, *journal);
+  Team& team = *options.team;
+  Journal& journal = *options.journal;
+  agree_on_pieces(team, pieces);
+  const KeptWork kept = kept_of(pieces, journal);
   const std::vector<PieceRange> work = rest_of(pieces, kept.ranges);
-  const Division division =
-      team == nullptr ? divide_copy(pieces, work, 1)
-                      : divide_copy(pieces, work, team->size(), stripe_bytes(pieces, *team));
-  const std::vector<PieceRange> share = share_of(division, work, team ? team->rank() : 0);
+  const Division division = divide_copy(pieces, work, team.size(), stripe_bytes(pieces, team));
+  const std::vector<PieceRange> share = share_of(division, work, team.rank());
   StorageChecks checks(true);
   // Only one member of a team restores the reads of the earlier run; all members join theirs in the
   // end.
-  if (team == nullptr || team->leads()) checks.restore(kept.reads, kept.unchecked_bytes);
+  if (team.leads()) checks.restore(kept.reads, kept.unchecked_bytes);
   std::vector<WrittenRange> own;
   // Pieces without bytes are in no extent.
   for (std::size_t i = 0; options.on_piece && i < pieces.size(); ++i) {
@@ -277,26 +271,25 @@ CopyResult copy_pieces(std::span<const TargetPiece> pieces, const CopyOptions& o
   {
     Copying copying(pieces, options, kept.bytes);
     ExtentCutter cutter(pieces, share);
-    const std::size_t files = journal == nullptr ? 0 : files_of(pieces);
-    while (const auto extent =
-               cutter.next(journal == nullptr ? UINT64_MAX : journal->room(files))) {
+    const std::size_t files = files_of(pieces);
+    while (const auto extent = cutter.next(journal.room(files))) {
       StorageChecks of_extent(true);
       const std::vector<WrittenRange> written = copying.copy(*extent, of_extent);
-      if (journal != nullptr) {
+      if (journal.records()) {
         std::set<OutputFile*> written_files;
         for (const WrittenRange& range : written) written_files.insert(pieces[range.piece].file);
-        journal->add(entry_of(pieces, written, of_extent), written_files);
+        journal.add(entry_of(pieces, written, of_extent), written_files);
       }
       own.insert(own.end(), written.begin(), written.end());
       checks.absorb(of_extent);
     }
   }
-  if (team != nullptr) checks.join(*team);
+  checks.join(team);
   checks.finish(pieces, options.cancelled);
   CopyResult result;
   result.unchecked_bytes = checks.unchecked_bytes();
   std::vector<WrittenRange> all =
-      team == nullptr ? std::move(own) : join_crcs(pieces, division, work, own, *team);
+      team.alone() ? std::move(own) : join_crcs(pieces, division, work, own, team);
   for (const WrittenRange& range : kept.ranges) {
     tell_file(pieces, range);
     all.push_back(range);

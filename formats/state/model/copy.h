@@ -13,12 +13,11 @@
 
 #include "formats/bytes/base/team.h"
 #include "formats/bytes/outputs/file.h"
+#include "formats/bytes/outputs/journal.h"
 #include "formats/state/model/box.h"
 #include "formats/state/model/chunk_data.h"
 
 namespace fsdp::formats {
-
-class RunJournal;
 
 // A chunk that elements come from.
 struct SourceChunk {
@@ -56,11 +55,11 @@ struct CopyOptions {
   std::function<void(std::size_t piece, std::uint32_t crc)> on_piece;
   // Called now and then; true ends the copy with kInterrupted.
   std::function<bool()> cancelled;
-  // Divide the bytes among these processes, all of which make this call with the same pieces; null:
-  // copy alone.  `on_progress` of the leader gets the bytes of all.
-  Team* team = nullptr;
-  // Skip what the journal holds of these pieces, and record what is written; null: copy all.
-  RunJournal* journal = nullptr;
+  // Divide the bytes among these processes, all of which make this call with the same pieces; never
+  // null.  `on_progress` of the leader gets the bytes of all.
+  Team* team = &this_process();
+  // Skip what the journal holds of these pieces, and record what is written; never null.
+  Journal* journal = no_journal().get();
 };
 
 struct CopyResult {

@@ -121,6 +121,7 @@ Division divide_visit(std::span<const std::span<const TargetPiece>> sides,
 }
 
 void agree_on_pieces(Team& team, std::span<const TargetPiece> pieces) {
+  if (team.alone()) return;
   Sha256 digest;
   for (const TargetPiece& piece : pieces) {
     Packed packed;

@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "formats/bytes/journal/journal_entry.h"
+#include "formats/bytes/outputs/journal.h"
 #include "formats/state/model/copy.h"
 #include "formats/state/model/division.h"
 #include "formats/state/model/partial_reads.h"

@@ -197,6 +197,7 @@ std::vector<PartialRead> StorageChecks::take_partial() {
 }
 
 void StorageChecks::join(Team& team) {
+  if (team.alone()) return;
   std::vector<PartialRead> mine;
   for (const auto& [name, storage] : storages_) mine.push_back(storage.read);
   std::vector<std::vector<PartialRead>> readers;

@@ -22,6 +22,7 @@ BlockOptions block_options(const VisitOptions& options) {
   blocks.max_slab_bytes = kMostSlabBytes;
   blocks.verify = options.verify;
   blocks.cancelled = options.cancelled;
+  blocks.team = options.team;
   return blocks;
 }
 
@@ -32,8 +33,7 @@ class Progress {
   void add(std::uint64_t bytes) {
     const std::lock_guard lock(mutex_);
     bytes_ += bytes;
-    if (!options_.on_progress) return;
-    options_.on_progress(options_.team != nullptr ? options_.team->progress(bytes_) : bytes_);
+    if (options_.on_progress) options_.on_progress(options_.team->progress(bytes_));
   }
 
  private:
@@ -61,9 +61,8 @@ BlockResult read_parts(std::span<const std::span<const TargetPiece>> sides,
                        const std::function<void(const ReadBlock&)>& use) {
   BlockOptions blocks = block_options(options);
   std::optional<Division> division;
-  if (options.team != nullptr) {
+  if (!options.team->alone()) {
     division.emplace(divide_visit(sides, options.block_bytes, options.team->size()));
-    blocks.team = options.team;
     blocks.part = [&](std::size_t piece) { return division->range(options.team->rank(), piece); };
   }
   return read_blocks(sides, blocks, use, piece_done(options));

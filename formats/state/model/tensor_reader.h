@@ -39,9 +39,9 @@ struct VisitOptions {
   std::function<void(std::size_t piece)> on_piece;
   std::function<bool()> cancelled;
   // Divide the blocks among these processes, all of which make this call with the same pieces;
-  // null: visit alone.  `on_piece` is then called for pieces of which this process had blocks, and
-  // each process has to tell the others what it found.
-  Team* team = nullptr;
+  // never null.  If there are others, `on_piece` is called for pieces of which this process had
+  // blocks, and each process has to tell the others what it found.
+  Team* team = &this_process();
 };
 // Returns the same as copy_pieces, without the CRCs; `bytes` are those visited.
 CopyResult visit_pieces(std::span<const TargetPiece> pieces, const VisitOptions& options,

@@ -149,7 +149,7 @@ class Examiner {
       checkpoint->check_unchanged();
     } catch (const Error& error) {
       // Another member's error is not a finding of this member.
-      if (options_.team != nullptr && options_.team->failed()) throw;
+      if (options_.team->failed()) throw;
       // A sealed path was a checkpoint: the seal shows what has changed.
       const bool unreadable =
           error.code() == ErrorCode::kUnknownFormat || error.code() == ErrorCode::kUnsupported;

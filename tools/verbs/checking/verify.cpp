@@ -209,8 +209,7 @@ int verify_run(VerifyCommand command, const std::vector<formats::Step>& steps,
     try {
       status = verify(command, streams, json);
     } catch (const Error& error) {
-      const formats::Team* const team = command.examined.common.team;
-      if (error.code() == ErrorCode::kInterrupted || (team != nullptr && team->failed())) throw;
+      if (error.code() == ErrorCode::kInterrupted || command.examined.common.team->failed()) throw;
       json = unverified_json(path, error);
       if (!command.examined.common.json)
         streams.err << "fsdp-ckpt: error[" << code_name(error.code()) << "]: " << message_of(error)

@@ -184,11 +184,12 @@ class Comparer {
       result_.unchecked_bytes =
           formats::visit_pairs(pieces_[0], pieces_[1], visit, compare).unchecked_bytes;
     });
-    if (options_.common.team != nullptr) join_figures(*options_.common.team);
+    join_figures(*options_.common.team);
   }
 
   // Adds the figures of the blocks that other members of a team compared.
   void join_figures(formats::Team& team) {
+    if (team.alone()) return;
     formats::Packed mine;
     for (std::size_t i = 0; i < figures_.size(); ++i) {
       if (figures_[i].count != 0) mine.number(i).object(figures_[i]);

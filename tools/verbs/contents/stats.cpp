@@ -102,7 +102,7 @@ std::vector<TensorStats> read_stats(const formats::Checkpoint& checkpoint,
   formats::VisitOptions options = visit_options(common, progress);
   options.on_piece = [&](std::size_t piece) {
     const std::lock_guard lock(mutex);
-    if (common.team != nullptr) return;
+    if (!common.team->alone()) return;
     stats[piece] = open[piece].total();
     open.erase(piece);
   };
@@ -114,7 +114,7 @@ std::vector<TensorStats> read_stats(const formats::Checkpoint& checkpoint,
         open[block.piece].add(dtype, block.offset / formats::item_bytes(dtype), part);
       });
   unchecked_bytes = result.unchecked_bytes;
-  if (common.team != nullptr) join_stats(*common.team, index, open, stats);
+  if (!common.team->alone()) join_stats(*common.team, index, open, stats);
   return stats;
 }
 

@@ -92,7 +92,7 @@ class AverageVerb : public Verb {
     for (const formats::InputContent& input : inputs) left_out += input.optimizer_tensors;
     Progress no_progress(streams.err, false, name(), 0);
     options.compare = visit_options(common, no_progress);
-    options.compare.team = nullptr;  // every member needs the answer at once
+    options.compare.team = &formats::this_process();  // every member needs the answer at once
     formats::Average average = formats::average_of(std::move(inputs), options);
     formats::Value content = formats::with_values(*average.checkpoint, average.content);
     content = formats::with_integer_ids(*average.checkpoint, content);

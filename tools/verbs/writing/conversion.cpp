@@ -239,7 +239,7 @@ Prepared prepare_conversion(const std::string& format, const ConversionOptions& 
       *out.source, content, [] { return formats::interrupted(); },
       format == "pt" && !change ? formats::LibraryTensors::kKept
                                 : formats::LibraryTensors::kRefused,
-      common.team);
+      *common.team);
   content = formats::with_objects(content, check);
   content = formats::with_values(*out.source, content);
   content = formats::with_integer_ids(*out.source, content);

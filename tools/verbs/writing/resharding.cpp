@@ -43,7 +43,7 @@ int reshard_checkpoint(const std::string& verb, const ReshardingOptions& reshard
   check_globals(formats::with_own_tensors(*source, content), common);
   const formats::CopyCheck check = formats::check_before_copy(
       *source, content, [] { return formats::interrupted(); }, formats::LibraryTensors::kRefused,
-      common.team);
+      *common.team);
   formats::DcpOutputOptions options;
   options.world_size = *resharding.world_size;
   options.choice = {formats::globs_of(resharding.shard), formats::globs_of(resharding.replicate)};

@@ -80,7 +80,7 @@ class Writing {
     options.cancelled = [] { return formats::interrupted(); };
     options.team = common_.team;
     options.journal = writing_.journal.get();
-    if (writing_.journal) identify_plan();
+    if (writing_.journal->records()) identify_plan();
     return output_.write(options);
   }
 
@@ -264,15 +264,15 @@ formats::OutputOptions WritingOptions::output(const CommonOptions& common) const
         "leave one of them out");
   }
   // A job on many machines may lose one of them, which its user cannot foresee.
-  if (resume || (common.team != nullptr && sync)) {
+  if (resume || (!common.team->alone() && sync)) {
     formats::RunJournal::Options how;
     how.asked = resume;
     how.team = common.team;
     if (const char* const bytes = std::getenv("FSDP_CKPT_EXTENT"))
       how.extent_bytes = formats::parse_size(bytes);
     journal = std::make_shared<formats::RunJournal>(common.identity, how);
-    options.resumption = journal;
   }
+  options.journal = journal;
   return options;
 }
 

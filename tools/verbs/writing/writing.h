@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "formats/bytes/base/json.h"
-#include "formats/bytes/journal/run_journal.h"
+#include "formats/bytes/outputs/journal.h"
 #include "formats/bytes/outputs/options.h"
 #include "formats/state/content/output.h"
 #include "tools/base/common.h"
@@ -25,8 +25,8 @@ struct WritingOptions {
   bool sync = true;     // fsync before it counts as done
   bool seal = false;    // write a seal with it
   bool resume = false;  // continue where an earlier run ended
-  // Set by `output`: records what of the output is on the disk.  Null: no journal.
-  mutable std::shared_ptr<formats::RunJournal> journal;
+  // Set by `output`: records what of the output is on the disk.
+  mutable std::shared_ptr<formats::Journal> journal = formats::no_journal();
   // Returns the options for writing a checkpoint, including the last check of its pickles
   // (check_output_names).
   // Throws: kUsage.

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "formats/bytes/journal/journal_entry.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/team.h"
+#include "formats/bytes/journal/journal_file.h"
 
 namespace fsdp::formats {
 namespace {

@@ -29,16 +29,17 @@ using testing::UnorderedElementsAre;
 
 constexpr std::uint64_t kExtent = 8;
 
-std::shared_ptr<RunJournal> journal(const std::string& plan, bool asked, Team* team = nullptr) {
+std::shared_ptr<RunJournal> journal(const std::string& plan, bool asked,
+                                    Team* team = &this_process()) {
   auto identity = std::make_shared<PlanIdentity>();
   identity->add("argument", plan);
   return std::make_shared<RunJournal>(identity, RunJournal::Options{asked, kExtent, team});
 }
 
-OutputOptions with(std::shared_ptr<RunJournal> journal, Team* team = nullptr) {
+OutputOptions with(std::shared_ptr<RunJournal> journal, Team* team = &this_process()) {
   OutputOptions options;
   options.team = team;
-  options.resumption = std::move(journal);
+  options.journal = std::move(journal);
   return options;
 }
 
@@ -220,7 +221,7 @@ TEST_F(Journal, members_of_a_team_have_their_own_and_find_all) {
 }
 
 TEST(RunJournal, Room) {
-  const RunJournal journal(nullptr, {false, 1000, nullptr});
+  const RunJournal journal(nullptr, {false, 1000});
   EXPECT_EQ(journal.room(1), 1000U);
   // An fsync of each of many files is worth more bytes.
   EXPECT_EQ(journal.room(256), 2000U);

@@ -19,6 +19,7 @@
 #include <gtest/gtest.h>
 
 #include "formats/bytes/outputs/atomic_folder.h"
+#include "formats/bytes/outputs/new_folders.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/golden.h"
 #include "tests/support/output_checks.h"

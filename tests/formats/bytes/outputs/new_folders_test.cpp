@@ -97,5 +97,11 @@ TEST(NewFolders, the_innermost_folder_above_that_exists_is_found) {
   EXPECT_EQ(existing_folder_above("/no-such-folder/b/x.pt"), fs::path("/"));
 }
 
+TEST(FreeBytes, names_a_folder_that_is_not_there) {
+  EXPECT_GT(free_bytes("/"), 0u);
+  expect_error(ErrorCode::kNotFound, "/no/such/folder: No such file",
+               [] { free_bytes("/no/such/folder"); });
+}
+
 }  // namespace
 }  // namespace fsdp::formats

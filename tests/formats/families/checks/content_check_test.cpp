@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-CopyCheck checked(const std::string& path, LibraryTensors library_tensors, Team* team) {
+CopyCheck checked(const std::string& path, LibraryTensors library_tensors, Team& team) {
   const auto checkpoint = open_checkpoint(path);
   return check_before_copy(*checkpoint, content_of(*checkpoint), nullptr, library_tensors, team);
 }
@@ -33,11 +33,11 @@ std::vector<std::size_t> numbers_of(const CopyCheck& check) {
 TEST(ContentCheck, members_of_a_team_learn_what_one_process_finds) {
   const std::string path = test::data_path("golden/frameworks/torchao_adamw8bit_w2/ckpt");
   for (const LibraryTensors how : {LibraryTensors::kRefused, LibraryTensors::kKept}) {
-    const CopyCheck alone = checked(path, how, nullptr);
+    const CopyCheck alone = checked(path, how, this_process());
     EXPECT_FALSE(alone.computed.empty() && alone.objects.empty());
     for (const std::size_t ranks : {2, 3, 50}) {
       const auto errors = test::run_team(ranks, [&](Team& team) {
-        const CopyCheck check = checked(path, how, &team);
+        const CopyCheck check = checked(path, how, team);
         EXPECT_EQ(check.computed, alone.computed);
         EXPECT_EQ(numbers_of(check), numbers_of(alone));
       });
@@ -57,14 +57,14 @@ TEST(ContentCheck, members_of_a_team_meet_the_error_of_one_process) {
   std::ofstream(member, std::ios::trunc) << std::string(bytes, 'x');
   std::string alone;
   try {
-    checked(path, LibraryTensors::kRefused, nullptr);
+    checked(path, LibraryTensors::kRefused, this_process());
   } catch (const Error& error) {
     alone = error.what();
   }
   ASSERT_THAT(alone, testing::HasSubstr("__1_0.distcp"));
   for (const std::size_t ranks : {2, 3, 50}) {
     const auto errors =
-        test::run_team(ranks, [&](Team& team) { checked(path, LibraryTensors::kRefused, &team); });
+        test::run_team(ranks, [&](Team& team) { checked(path, LibraryTensors::kRefused, team); });
     EXPECT_THAT(errors, testing::Each(alone));
   }
 }

@@ -53,8 +53,8 @@ class Extents : public testing::Test {
     const auto identity = std::make_shared<PlanIdentity>();
     OutputOptions options;
     const auto run = [&](bool writes) {
-      const auto journal = std::make_shared<RunJournal>(identity, RunJournal::Options{true, 1, {}});
-      options.resumption = journal;
+      const auto journal = std::make_shared<RunJournal>(identity, RunJournal::Options{true, 1});
+      options.journal = journal;
       const auto output = new_folder(dir_ / std::to_string(outputs_), options);
       if (!writes) return kept_work(pieces_, journal->found());
       OutputFile& file = output->add_file(member);

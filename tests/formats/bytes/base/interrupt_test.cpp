@@ -1,23 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "formats/bytes/outputs/options.h"
+#include "formats/bytes/base/interrupt.h"
 
 #include <signal.h>
 
 #include <gtest/gtest.h>
 
-#include "formats/bytes/base/interrupt.h"
 #include "tests/support/expect_error.h"
 
 namespace fsdp::formats {
 namespace {
 
 using fsdp::test::expect_error;
-
-TEST(FreeBytes, names_a_folder_that_is_not_there) {
-  EXPECT_GT(free_bytes("/"), 0u);
-  expect_error(ErrorCode::kNotFound, "/no/such/folder: No such file",
-               [] { free_bytes("/no/such/folder"); });
-}
 
 TEST(Interrupt, is_thrown_once_a_signal_asked_to_stop) {
   EXPECT_NO_THROW(throw_if_interrupted());
