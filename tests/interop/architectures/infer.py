@@ -207,6 +207,7 @@ class Samples:
 
 # --- numbers as expressions
 
+@functools.cache
 def monomials(paths):
     paths = list(paths)[:7]
     out = [(("*", path),) for path in paths]
@@ -300,22 +301,22 @@ def fitted(points, paths):
         return str(wanted[0])
     first = points[0][0]
     moving = [path for path in paths if isinstance(first.get(path), (int, float)) and not isinstance(first[path], bool)]
-    table = {}
-    for monomial in monomials(moving):
-        column = [value_of(monomial, values) for values, _ in points]
-        if None not in column and len(set(column)) > 1:
-            table[monomial] = Column(column)
+    table = near_columns(tuple(moving), points)
+    exact = functools.cache(lambda monomial: Column(value_of(monomial, values) for values, _ in points))
     # c * m
+    target = numpy.array([float(one) for one in wanted])
     for monomial, column in table.items():
-        ratio = Fraction(wanted[0]) / column[0] if column[0] else None
+        if not column[0] or not numpy.allclose(target[0] / column[0] * column, target, rtol=1e-9, atol=1e-9):
+            continue
+        ratio = Fraction(wanted[0]) / exact(monomial)[0]
         if ratio and usual(ratio) and all(
-                ratio * one == number for one, number in zip(column, wanted)):
+                ratio * one == number for one, number in zip(exact(monomial), wanted)):
             return text_of([(ratio, monomial)])
     # c * m + d
     ones = Column([Fraction(1)] * len(wanted))
-    for monomial, column in list(table.items())[:60]:
-        if any(op == "//" for op, _ in monomial):
-            continue
+    some = [one for one in list(table)[:60] if not any(op == "//" for op, _ in one)]
+    for (monomial,) in near([*some, ()], 2, {**table, (): ones.floats}, wanted, also=()):
+        column = exact(monomial)
         found = solved([column, ones], wanted)
         if not found or not found[1] or (found[0] < 0 and len(set(column)) < 3):
             continue   # any two numbers lie on a line
@@ -325,15 +326,55 @@ def fitted(points, paths):
     plain = [one for one in names if all(op == "*" for op, _ in one)]
     names = [one for one in names if all(op != "//" for op, _ in one)]
     for pool, denominator in ((plain[:36], 1), (names[:36], 4)):
-        for a, b in itertools.combinations(pool, 2):
-            found = solved([table[a], table[b]], wanted)
+        for pair in near(pool, 2, table, wanted):
+            found = solved(list(map(exact, pair)), wanted)
             if found and all(0 < abs(one) <= 16 and one.denominator <= denominator for one in found):
-                return text_of(list(zip(found, (a, b))))
-    for three in itertools.combinations(plain[:20], 3):
-        found = solved([table[one] for one in three], wanted)
+                return text_of(list(zip(found, pair)))
+    for three in near(plain[:20], 3, table, wanted):
+        found = solved(list(map(exact, three)), wanted)
         if found and all(0 < abs(one) <= 8 and one.denominator == 1 for one in found):
             return text_of(list(zip(found, three)))
     return None
+
+
+def near_columns(paths, points):
+    """Returns the values of the monomials of these fields that differ, by monomial, as floats."""
+    known = {}
+    for path in paths:
+        column = [values.get(path) for values, _ in points]
+        if all(isinstance(one, (int, float)) and not isinstance(one, bool) for one in column):
+            known[path] = numpy.array([float(Fraction(one).limit_denominator(1000)) for one in column])
+    table = {}
+    for monomial in monomials(paths):
+        if any(path not in known or (op != "*" and not known[path].all()) for op, path in monomial):
+            continue
+        column = numpy.ones(len(points))
+        for op, path in monomial:
+            column = column * known[path] if op == "*" else column / known[path]
+            if op == "//":
+                column = numpy.floor(column + 1e-9)
+        if (column != column[0]).any():
+            table[monomial] = column
+    return table
+
+
+def near(pool, count, table, wanted, also=None):
+    """Yields those tuples of monomials of which a sum may be what is wanted; `also` is in each of them, and not given."""
+    others = [one for one in pool if one != also] if also is not None else pool
+    if len(others) < (count - 1 if also is not None else count):
+        return
+    matrix = numpy.stack([table[one] / (numpy.abs(table[one]).max() or 1.0) for one in pool], axis=1)
+    product, right, whole = matrix.T @ matrix, matrix.T @ wanted.floats, wanted.floats @ wanted.floats
+    last = pool.index(also) if also is not None else None
+    picked = numpy.array([(*one, last) if also is not None else one
+                          for one in itertools.combinations(range(len(others)), count - 1 if also is not None else count)])
+    parts, sides = product[picked[:, :, None], picked[:, None, :]], right[picked]
+    singular = numpy.abs(numpy.linalg.det(parts)) < 1e-12
+    parts[singular] = numpy.eye(count)
+    found = numpy.linalg.solve(parts, sides[:, :, None])[:, :, 0]
+    left = whole - (found * sides).sum(axis=1)
+    for at in numpy.flatnonzero(~singular & (left < 1e-8)):
+        yield tuple(pool[i] for i in picked[at] if i != last)
 
 
 class Column(list):
