@@ -193,18 +193,18 @@ class Resumed(check_jobs.Jobs):
 
     def other_plan(self):
         assert self.kill_plain(".pt", 6)
-        self.refused("convert", "step-4", "out.pt", "--dtype", "bf16", text="are of another plan: it has")
-        self.refused("convert", self.large, "out.pt", text="are of another plan: PATH is")
+        self.refused("convert", "step-4", "out.pt", "--dtype", "bf16", text="belong to another run: they have")
+        self.refused("convert", self.large, "out.pt", text="belong to another run: PATH is")
         self.refused("convert", "step-4", "out.pt", "--no-sync", text="--no-sync", code="USAGE")
         member = os.path.join(self.source, "__1_0.distcp")
         times = os.stat(member)
         os.utime(member, ns=(times.st_atime_ns, times.st_mtime_ns - 5))
-        self.refused(*self.words(".pt"), text="are of another plan: step-4: __1_0.distcp is")
+        self.refused(*self.words(".pt"), text="belong to another run: step-4: __1_0.distcp is")
         os.utime(member, ns=(times.st_atime_ns, times.st_mtime_ns))
         assert self.resume(".pt", 2) > 0
         self.clean()
         assert self.kill_plain(".pt", 6)
-        assert "are of another plan: version" in self.groups(
+        assert "belong to another run: version" in self.groups(
             [(2, [self.args.other_version, *self.words(".pt"), "--resume"])], 2).stderr
         self.clean()
 
@@ -247,7 +247,7 @@ class Resumed(check_jobs.Jobs):
         first, rest = sound[16:16 + size], sound[16 + size:]
         reads = struct.unpack_from("<Q", first, 8)[0]
         for record, text in ((b"no entry", "ends early"), (struct.pack("<QQQQQ", 0, 0, 2 ** 62, 0, 0), "a run without a file"),
-                             (first[:16] + bytes(reads) + first[16 + reads:], "are damaged: what another process read")):
+                             (first[:16] + bytes(reads) + first[16 + reads:], "are damaged: another process")):
             head = struct.pack("<III", 0x4A4B4346, len(record), zlib.crc32(record))
             with open(journal, "wb") as file:
                 file.write(head + struct.pack("<I", zlib.crc32(head)) + record + rest)

@@ -222,7 +222,7 @@ class Run:
         if whole(old):
             assert old.get(FOLDER_SEAL) == written.get(FOLDER_SEAL) or "lost its seal" in said, f"no seal after\n{said}"
             return
-        assert "no longer whole" in said and not any(name in LEADING for name in written), \
+        assert "no longer complete" in said and not any(name in LEADING for name in written), \
             f"torn: {sorted(written)} instead of {sorted(old)} after\n{said}"
 
     def written(self):

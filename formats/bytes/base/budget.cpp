@@ -24,7 +24,8 @@ constinit Budget current{};
 void charge(std::atomic<std::uint64_t>& sum, std::uint64_t bytes, std::uint64_t most,
             std::string_view what) {
   if (most == 0 || sum.fetch_add(bytes) + bytes <= most) return;
-  throw OverWork(cat(what, " more than ", human_bytes(most), ", which no files of this size need"));
+  throw OverWork(
+      cat(what, " more than ", human_bytes(most), ", far more than files of this size need"));
 }
 
 }  // namespace
@@ -79,7 +80,7 @@ void charge_expansion(std::uint64_t bytes) {
 }
 
 void charge_pickle(std::uint64_t bytes) {
-  charge(gone_through, bytes, current.pickle_bytes, "pickles come to");
+  charge(gone_through, bytes, current.pickle_bytes, "all pickles together have");
 }
 
 }  // namespace fsdp::formats

@@ -213,7 +213,7 @@ class TreeBuilder : public JsonHandler {
         static_cast<std::size_t>(object.key_offsets[*std::next(same)] - options_.base_offset);
     throw Error(options_.duplicate_code, cat("key ", quote(members[*same].first), " at ",
                                              place(text_, at, options_.base_offset),
-                                             " stands in the same object a second time"));
+                                             " occurs a second time in the same object"));
   }
 
   std::string_view text_;

@@ -49,7 +49,7 @@ Packed& Packed::text(std::string_view value) {
 
 void Unpacked::take(void* out, std::size_t size) {
   if (size > rest_.size())
-    throw Error(ErrorCode::kTruncated, "what another process wrote ends early");
+    throw Error(ErrorCode::kTruncated, "the message of another process ends early");
   std::memcpy(out, rest_.data(), size);
   rest_.remove_prefix(size);
 }
@@ -61,7 +61,7 @@ std::uint64_t Unpacked::number() {
 std::string_view Unpacked::text() {
   const std::uint64_t size = number();
   if (size > rest_.size())
-    throw Error(ErrorCode::kTruncated, "what another process wrote ends early");
+    throw Error(ErrorCode::kTruncated, "the message of another process ends early");
   const std::string_view value = rest_.substr(0, size);
   rest_.remove_prefix(size);
   return value;
@@ -86,8 +86,9 @@ std::vector<std::string> Team::opened(std::vector<std::string> messages, std::st
     Unpacked fields(std::string_view(messages[rank]).substr(1));
     const std::string_view at = fields.text();
     if (at != step) {
-      failure_ = Error(ErrorCode::kMismatch, cat("rank ", rank, " is at the step ", quote(at),
-                                                 ", and rank ", rank_, " at ", quote(step)));
+      failure_ =
+          Error(ErrorCode::kMismatch, cat("rank ", rank, " is at step ", quote(at), ", but rank ",
+                                          rank_, " is at step ", quote(step)));
       throw Error(*failure_);
     }
     texts.emplace_back(fields.text());

@@ -44,7 +44,7 @@ void check_head(std::string_view tag, std::string_view text) {
     if (error == std::errc() && version != 1)
       throw malformed(cat("is of version ", version, "; this program knows version 1"));
   }
-  throw malformed(cat("does not begin as a file of its name does: found ",
+  throw malformed(cat("does not begin like a file of this name: found ",
                       quote(text.substr(0, head.size())), ", expected ", quote(head)));
 }
 
@@ -107,7 +107,7 @@ void read_checked_list(std::string_view tag, const File& file,
       throw malformed(cat("line ", number, ": ", error.what()));
     }
   }
-  if (again.finish() != text) throw malformed("is not written as such a file is");
+  if (again.finish() != text) throw malformed("is not in canonical form");
 }
 
 void require_members(const Json& object, std::initializer_list<std::string_view> names) {
@@ -140,7 +140,8 @@ std::uint32_t crc_member(const Json& object, std::string_view name) {
   std::uint32_t crc = 0;
   std::from_chars(text.data(), text.data() + text.size(), crc, 16);
   if (text != hex32(crc))
-    throw malformed(cat(quote(name), " is ", quote(text), ", expected eight digits of base 16"));
+    throw malformed(
+        cat(quote(name), " is ", quote(text), ", expected eight lower-case hexadecimal digits"));
   return crc;
 }
 

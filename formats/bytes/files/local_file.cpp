@@ -31,7 +31,7 @@ std::string_view kind_of(mode_t mode) {
   if (S_ISFIFO(mode)) return "a pipe";
   if (S_ISCHR(mode) || S_ISBLK(mode)) return "a device";
   if (S_ISSOCK(mode)) return "a socket";
-  return "no regular file";
+  return "not a regular file";
 }
 
 // Opens a file beneath a folder, component by component, for kernels without openat2: no link, no

@@ -44,8 +44,8 @@ std::vector<SealedFile> read_seal(const File& file) {
     require_members(line, {"name", "bytes", "crc32"});
     SealedFile sealed{name_member(line), count_member(line, "bytes"), crc_member(line, "crc32")};
     if (!files.empty() && files.back().name >= sealed.name) {
-      throw Error(ErrorCode::kSeal, cat(quote(sealed.name), " stands behind ",
-                                        quote(files.back().name), ", out of order"));
+      throw Error(ErrorCode::kSeal, cat(quote(sealed.name), " comes after ",
+                                        quote(files.back().name), ", but names must be sorted"));
     }
     files.push_back(std::move(sealed));
   });

@@ -74,7 +74,7 @@ struct Transfer {
     }
     const std::size_t most = answer.succeeded() ? max_text : kMaxRefusal;
     if (answer.succeeded() && bytes.size() > most - answer.text.size()) {
-      throw TransferError(cat("an answer of more than ", human_bytes(most)), 1);
+      throw TransferError(cat("the answer has more than ", human_bytes(most)), 1);
     }
     answer.text.append(reinterpret_cast<const char*>(bytes.data()),
                        std::min(bytes.size(), most - answer.text.size()));
@@ -270,7 +270,7 @@ HttpAnswer HttpClient::send(const HttpRequest& request, HttpSink* sink, std::siz
         words[0] == '\0' ? state_->curl.easy_strerror(code) : words.data();
     throw TransferError(escape(said), tries_after(code));
   }
-  if (transfer.answer.head.status == 0) throw TransferError("an answer without a status", 1000);
+  if (transfer.answer.head.status == 0) throw TransferError("the answer has no status", 1000);
   if (sink != nullptr && transfer.answer.succeeded()) {
     if (!transfer.begun) sink->begin(transfer.answer.head);
     sink->end();

@@ -23,7 +23,7 @@ unsigned positive_number(const char* name, unsigned otherwise) {
   constexpr std::uint64_t kMost = 1'000'000;
   if (!number || *number == 0 || *number > kMost) {
     throw Error(ErrorCode::kUsage,
-                cat(name, " is ", quote(text), ", which is no number from 1 to ", kMost));
+                cat(name, " is ", quote(text), ", which is not a number from 1 to ", kMost));
   }
   return static_cast<unsigned>(*number);
 }

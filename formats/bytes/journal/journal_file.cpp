@@ -124,7 +124,7 @@ JournalRecords read_journal(const FileDescriptor& fd, const std::string& shown) 
     const std::string_view bytes = after.substr(0, head.bytes);
     if (crc32(0, std::as_bytes(std::span(bytes))) != head.crc) {
       if (bytes.size() == after.size()) break;  // the last one, whose bytes did not reach the disk
-      throw damaged("a record with another checksum");
+      throw damaged("a record whose checksum does not match");
     }
     found.records.emplace_back(bytes);
     found.sound_bytes += sizeof head + head.bytes;

@@ -104,7 +104,7 @@ bool RunJournal::read_plan(int temporary) {
   const auto other = [&](const std::string& what) {
     return Error(ErrorCode::kMismatch,
                  cat(output_, ": the journals beside it, ", quote(name_, 4096),
-                     ", are of another plan: ", what),
+                     ", belong to another run: ", what),
                  {Remedy::kStartAnew});
   };
   if (theirs.text() != ours.text()) throw other("another version of fsdp-ckpt wrote them");
@@ -117,7 +117,8 @@ bool RunJournal::read_plan(int temporary) {
     const std::string own_name(ours.text());
     const std::string own_value(ours.text());
     if (their_name != own_name)
-      throw other(cat("it has ", quote(their_name, 200), " in place of ", quote(own_name, 200)));
+      throw other(
+          cat("they have ", quote(their_name, 200), " where this run has ", quote(own_name, 200)));
     if (their_value != own_value) {
       throw other(
           cat(escape(own_name), " is ", quote(own_value, 200), ", was ", quote(their_value, 200)));

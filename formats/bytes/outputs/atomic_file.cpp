@@ -113,7 +113,7 @@ class LocalAtomicFile : public AtomicFile, private LocalOutput {
     const std::string name = sidecar_name(place_.name());
     if (::unlinkat(place_.parent(), name.c_str(), 0) != 0) {
       if (errno == ENOENT || errno == ENAMETOOLONG) return;
-      throw_errno(cat(place_.shown(), ": removing the seal of the old one, ", quote(name)));
+      throw_errno(cat(place_.shown(), ": removing the old file's seal, ", quote(name)));
     }
     // Otherwise a power cut could bring the old seal back beside the new file.
     if (options_.sync) place_.sync_parent();

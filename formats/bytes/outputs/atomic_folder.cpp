@@ -242,7 +242,7 @@ class LocalAtomicFolder : public SharedFolder, private LocalOutput {
     if (strangers.empty()) return;
     throw Error(ErrorCode::kMismatch,
                 cat(place_.shown(), ": ", quote(*strangers.begin(), 200),
-                    " was kept of an earlier run, and is no file of this output"),
+                    " was kept from an earlier run, but is not a file of this output"),
                 {Remedy::kStartAnew});
   }
 
@@ -316,11 +316,11 @@ class LocalAtomicFolder : public SharedFolder, private LocalOutput {
     try {
       note_placed(committing);
     } catch (const Error& e) {
-      throw Error(e.code(), cat(e.what(), "; the old one is ", place_.shown_temporary()));
+      throw Error(e.code(), cat(e.what(), "; the old folder is now ", place_.shown_temporary()));
     }
     const auto left = [&](ErrorCode code, std::string_view why) {
-      return Error(code, cat(why, "; the new one is in place, the old one, ",
-                             place_.shown_temporary(), ", is yet to be removed"));
+      return Error(code, cat(why, "; the new folder is in place, and the old one remains as ",
+                             place_.shown_temporary()));
     };
     try {
       remove_files_in(old.get(), place_.shown());

@@ -41,11 +41,11 @@ int OutputFile::take_space(off_t bytes) {
 void OutputFile::reserve(std::uint64_t bytes) {
   if (bytes > static_cast<std::uint64_t>(INT64_MAX)) {
     throw Error(ErrorCode::kNoSpace,
-                cat(name_, ": ", bytes, " bytes are wanted, more than any file can hold"));
+                cat(name_, ": ", bytes, " bytes are needed, more than any file can hold"));
   }
   if (take_space(static_cast<off_t>(bytes)) == 0) return;
   const int number = errno;
-  std::string what = cat(name_, ": ", bytes, " bytes (", human_bytes(bytes), ") are wanted");
+  std::string what = cat(name_, ": ", bytes, " bytes (", human_bytes(bytes), ") are needed");
   struct statvfs info {};
   if (::fstatvfs(fd_.get(), &info) == 0) {
     const std::uint64_t free = std::uint64_t{info.f_bavail} * info.f_frsize;

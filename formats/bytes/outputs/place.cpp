@@ -39,9 +39,10 @@ OutputPlace::OutputPlace(const std::filesystem::path& destination, OutputKind ki
   const std::size_t slash = text.rfind('/');
   name_ = text.substr(slash + 1);  // npos + 1 is 0
   if (name_.empty() || name_ == "." || name_ == "..") {
-    throw Error(ErrorCode::kUsage,
-                shown_ + (kind == OutputKind::kFile ? ": names no file"
-                                                    : ": names no folder that could be created"));
+    throw Error(
+        ErrorCode::kUsage,
+        shown_ + (kind == OutputKind::kFile ? ": does not name a file"
+                                            : ": does not name a folder that could be created"));
   }
   temporary_ = temporary_of(name_);
   folder_ = slash == std::string::npos ? "." : text.substr(0, slash + 1);
@@ -162,10 +163,9 @@ FileDescriptor OutputPlace::take_leftover(const std::function<bool(int)>& keeps)
   }
   const Locked locked = try_lock(fd.get(), shown_);
   if (locked == Locked::kUnsupported) {
-    throw Error(ErrorCode::kBusy,
-                cat(shown_, ": ", shown_temporary(),
-                    " exists, and this file system has no locks to tell whether it is being "
-                    "written; remove it if it is not"));
+    throw Error(ErrorCode::kBusy, cat(shown_, ": ", shown_temporary(),
+                                      " exists, and this file system has no locks to tell whether "
+                                      "it is being written; remove it if no process writes it"));
   }
   if (locked == Locked::kBusy) throw busy(shown_, shown_temporary());
   if (!stands_for(temporary_, fd.get())) return FileDescriptor();

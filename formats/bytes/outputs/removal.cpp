@@ -122,7 +122,7 @@ bool rename_in(int folder, const std::string& from, const std::string& to,
 
 Error changed(const std::string& shown) {
   return Error(ErrorCode::kChanged,
-               shown + ": was written to after it was looked at, and is not removed");
+               shown + ": was changed after it was examined, and is not removed");
 }
 
 }  // namespace
@@ -178,8 +178,8 @@ void RunFolder::remove(const std::filesystem::path& below, const RemovableState&
     sync_folder(parent.get(), words);
   } catch (const Error& error) {
     throw Error(ErrorCode::kIo,
-                cat(error.what(), "; it is gone from the run, and what is left of it, ",
-                    quote(removed, 200), ", is in place of it"));
+                cat(error.what(), "; the checkpoint is removed from the run, but its rest, ",
+                    quote(removed, 200), ", remains"));
   }
 }
 

@@ -27,11 +27,9 @@ std::unique_ptr<StoredOutput> output_at(const std::filesystem::path& destination
   const auto refuse = [&](std::string_view why) {
     return Error(ErrorCode::kUnsupported, cat(escape(url), ": ", why));
   };
-  if (store == nullptr) throw refuse("nothing is known to write to URLs of this kind");
-  if (!options.team->alone())
-    throw refuse("the ranks of a job write together to local paths alone");
-  if (options.journal->records())
-    throw refuse("what is sent to a store leaves nothing to go on with");
+  if (store == nullptr) throw refuse("URLs of this kind cannot be written");
+  if (!options.team->alone()) throw refuse("several ranks can write together only to a local path");
+  if (options.journal->records()) throw refuse("an output in a store cannot be resumed");
   return std::make_unique<StoredOutput>(
       *store, url,
       StoredOutputOptions{kind == OutputKind::kFolder, options.replace, options.replaced,

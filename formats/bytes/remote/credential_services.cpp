@@ -93,7 +93,7 @@ std::optional<Credentials> container_credentials(HttpClient& client) {
   if (relative.empty() && full.empty()) return std::nullopt;
   const auto address = parse_address(relative.empty() ? full : "http://169.254.170.2" + relative);
   const std::string what = "the credentials of the container";
-  if (!address) throw Error(ErrorCode::kUsage, what + ": AWS_CONTAINER_CREDENTIALS_* is no URL");
+  if (!address) throw Error(ErrorCode::kUsage, what + ": AWS_CONTAINER_CREDENTIALS_* is not a URL");
   require_private(*address, "the service of the container");
   const std::string file = environment_value("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE");
   const Secret token = file.empty() ? Secret(environment_value("AWS_CONTAINER_AUTHORIZATION_TOKEN"))
@@ -126,7 +126,7 @@ std::optional<Credentials> instance_credentials(HttpClient& client) {
   }
   auto address = parse_address(endpoint);
   if (!address) {
-    throw Error(ErrorCode::kUsage, "AWS_EC2_METADATA_SERVICE_ENDPOINT is no URL of http");
+    throw Error(ErrorCode::kUsage, "AWS_EC2_METADATA_SERVICE_ENDPOINT is not an http URL");
   }
   return InstanceService(client, *std::move(address)).ask();
 }

@@ -41,8 +41,8 @@ Credentials amazon_credentials(HttpClient& client, const Profile& profile) {
               cat("no credentials: neither AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, nor a web "
                   "identity, nor profile ",
                   quote(profile.name()),
-                  ", nor a container or machine of AWS has them; FSDP_CKPT_ANONYMOUS=1 reads what "
-                  "is open to everybody"));
+                  ", nor a container or machine of AWS provides them; FSDP_CKPT_ANONYMOUS=1 reads "
+                  "what is open to everybody"));
 }
 
 Credentials google_credentials() {

@@ -51,8 +51,9 @@ HubPlace hub_place(const std::string& url) {
   place.repo = rest.substr(0, name);
   if (org == 0 || org == std::string_view::npos || place.repo.size() == org + 1 ||
       place.repo.find('@') != std::string::npos) {
-    throw Error(ErrorCode::kUsage,
-                escape(url) + ": names no repository: expected hf://org/repo[@revision]/path");
+    throw Error(
+        ErrorCode::kUsage,
+        escape(url) + ": does not name a repository: expected hf://org/repo[@revision]/path");
   }
   rest.remove_prefix(place.repo.size());
   if (rest.starts_with('@')) {
@@ -60,7 +61,7 @@ HubPlace hub_place(const std::string& url) {
     const std::size_t end = end_of_revision(rest);
     const auto revision = percent_decode(rest.substr(0, end), false);
     if (!revision || revision->empty()) {
-      throw Error(ErrorCode::kUsage, escape(url) + ": has an @ with no revision behind it");
+      throw Error(ErrorCode::kUsage, escape(url) + ": has an @ without a revision after it");
     }
     place.revision = *revision;
     rest.remove_prefix(end);
@@ -112,7 +113,7 @@ class HubStore final : public WebStore {
   Address home_of(const std::string& url) const override {
     const HubPlace place = hub_place(url);
     if (place.path.empty()) {
-      throw Error(ErrorCode::kUsage, escape(url) + ": names a repository, and no file in it");
+      throw Error(ErrorCode::kUsage, escape(url) + ": names a repository, but no file in it");
     }
     const std::string kind = place.kind == "models" ? std::string() : place.kind + '/';
     return at(cat(kind, encode_path(place.repo), "/resolve/", percent_encode(place.revision), '/',
@@ -140,7 +141,7 @@ class HubStore final : public WebStore {
     const std::string named = environment_value("HF_ENDPOINT");
     auto address = parse_address(named.empty() ? "https://huggingface.co" : named);
     if (!address || address->target.find('?') != std::string::npos) {
-      throw Error(ErrorCode::kUsage, "HF_ENDPOINT is no URL of https or http");
+      throw Error(ErrorCode::kUsage, "HF_ENDPOINT is not an https or http URL");
     }
     if (!address->target.ends_with('/')) address->target += '/';
     return *std::move(address);
@@ -188,7 +189,7 @@ std::optional<std::vector<StoredEntry>> HubStore::list(const std::string& url) c
   Patience patience(escape(url));
   const Dialect dialect;
   const auto wrong = [&] {
-    return Error(ErrorCode::kNetwork, patience.place() + ": the answer is no list of files");
+    return Error(ErrorCode::kNetwork, patience.place() + ": the answer is not a list of files");
   };
   const std::string prefix = place.path.empty() ? std::string() : place.path + '/';
   std::vector<StoredEntry> entries;

@@ -47,8 +47,8 @@ void refuse_other_sources(const Profile& profile) {
     if (profile.find(name).empty()) continue;
     throw Error(ErrorCode::kUnsupported,
                 cat("profile ", quote(profile.name()), ": ", name, " ", why,
-                    ", which is not done here; `aws configure export-credentials --format env` "
-                    "prints what the environment takes"));
+                    ", which is not supported; `aws configure export-credentials --format env` "
+                    "prints variables to set instead"));
   }
 }
 

@@ -64,7 +64,7 @@ Secret text_of_file(const fs::path& path) {
   std::string text = read_small_file(path, kMostFileBytes + 1).value_or("");
   if (text.size() > kMostFileBytes) {
     throw Error(ErrorCode::kUsage, cat(escape(path.native()), ": has more than ",
-                                       human_bytes(kMostFileBytes), ": no file of profiles"));
+                                       human_bytes(kMostFileBytes), ": not a file of profiles"));
   }
   return Secret(std::move(text));
 }
@@ -151,10 +151,9 @@ Profile chosen_profile() {
   const bool named = !name.empty();
   Profile profile = read_profile(named ? name : "default");
   if (named && !profile.exists()) {
-    throw Error(ErrorCode::kUsage,
-                cat("AWS_PROFILE is ", quote(name),
-                    ", and neither ~/.aws/config nor ~/.aws/credentials, or what "
-                    "takes their place, has a profile of that name"));
+    throw Error(ErrorCode::kUsage, cat("AWS_PROFILE is ", quote(name),
+                                       ", but neither ~/.aws/config nor ~/.aws/credentials (or the "
+                                       "files that replace them) has a profile of that name"));
   }
   return profile;
 }

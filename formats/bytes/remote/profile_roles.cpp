@@ -41,8 +41,8 @@ class RoleChain {
   static void check(const Profile& profile) {
     if (!profile.find("mfa_serial").empty()) {
       throw error_of(profile,
-                     "mfa_serial asks for a code, which is not done here; `aws configure "
-                     "export-credentials --format env` prints what the environment takes",
+                     "mfa_serial needs a code, which is not supported; `aws configure "
+                     "export-credentials --format env` prints variables to set instead",
                      ErrorCode::kUnsupported);
     }
     const bool by_profile = !profile.find("source_profile").empty();
@@ -93,7 +93,7 @@ class RoleChain {
     if (auto found = profile_keys(source)) return *std::move(found);
     if (std::find(visited_.begin(), visited_.end(), name) != visited_.end()) {
       throw error_of(profile, cat("its source_profile ", quote(name),
-                                  " takes its role by this one again, and none has keys"));
+                                  " leads back to it, and no profile of this cycle has keys"));
     }
     if (auto found = role_of(source)) return *std::move(found);
     if (auto found = web_identity_credentials(client_, source)) return *std::move(found);

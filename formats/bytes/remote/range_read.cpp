@@ -25,8 +25,8 @@ void refuse_coding(const std::string& place, const HttpHead& head) {
   if (coding == nullptr || coding->empty() || *coding == "identity" || *coding == "aws-chunked") {
     return;
   }
-  throw Error(ErrorCode::kUnsupported, cat(place, ": the server sends it with Content-Encoding ",
-                                           quote(*coding), ", and no part of it can be read so"));
+  throw Error(ErrorCode::kUnsupported, cat(place, ": the server compresses it (Content-Encoding ",
+                                           quote(*coding), "), so ranges of it cannot be read"));
 }
 
 }  // namespace
@@ -132,7 +132,7 @@ bool RangeSink::take(std::span<const std::byte> bytes) {
 
 void RangeSink::end() {
   if (!left_.empty()) {
-    throw TransferError(cat("the answer ended ", left_.size(), " bytes before its end"), 1000);
+    throw TransferError(cat("the answer ended ", left_.size(), " bytes early"), 1000);
   }
 }
 
@@ -142,7 +142,7 @@ ContentSink::ContentSink(std::string place, std::uint64_t max_bytes)
 void ContentSink::begin(const HttpHead& head) {
   refuse_coding(place_, head);
   if (head.status != 200) {
-    throw TransferError(cat("the server answers a request for the whole with ", head.status),
+    throw TransferError(cat("the server answers a request for the whole file with ", head.status),
                         kTries);
   }
   content = {};

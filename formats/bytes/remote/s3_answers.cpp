@@ -57,10 +57,11 @@ class PageHandler final : public XmlHandler {
   }
 
   S3Page finish() {
-    if (!is_page_) throw Error(ErrorCode::kNetwork, "the answer is XML, but no list of files");
+    if (!is_page_) throw Error(ErrorCode::kNetwork, "the answer is XML, but not a list of files");
     if (!truncated_) page.next.clear();
     if (truncated_ && page.next.empty()) {
-      throw Error(ErrorCode::kNetwork, "the list goes on, but does not say where");
+      throw Error(ErrorCode::kNetwork,
+                  "the list is incomplete, but has no token for the next page");
     }
     std::vector<StoredEntry> members;
     for (StoredEntry& entry : page.entries) {

@@ -34,7 +34,7 @@ std::optional<Address> endpoint_of(const std::string& value, std::string_view so
   auto address = parse_address(value);
   if (!address || address->target.find('?') != std::string::npos) {
     throw Error(ErrorCode::kUsage,
-                cat(source, " is no URL of https or http without a name, a password and a query"));
+                cat(source, " is not an https or http URL without user name, password and query"));
   }
   while (address->target.ends_with('/')) address->target.pop_back();
   return address;
@@ -53,7 +53,7 @@ S3Settings amazon_settings(const Profile& profile) {
                               environment_value("AWS_DEFAULT_REGION"), profile.find("region")});
   if (!settings.region.empty() && !is_name_of_host(settings.region)) {
     throw Error(ErrorCode::kUsage, cat("the region is ", quote(settings.region),
-                                       ", and has only letters, digits and hyphens"));
+                                       ", but may have only letters, digits and hyphens"));
   }
   if (environment_value("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS") != "true") {
     struct Source {
@@ -96,13 +96,13 @@ S3Place s3_place(const std::string& url) {
   S3Place place{url.substr(begin, slash - begin), {}};
   if (!is_name_of_host(place.bucket) || place.bucket.size() > kMostBucket) {
     throw Error(ErrorCode::kUsage,
-                cat(escape(url), ": names no bucket: ", quote(place.bucket),
+                cat(escape(url), ": does not name a bucket: ", quote(place.bucket),
                     " is not made of letters, digits, dots, hyphens and underscores"));
   }
   if (slash < url.size()) place.key = url.substr(slash + 1);
   if (place.key.size() > kMostKey) {
     throw Error(ErrorCode::kUsage, cat(escape(url), ": the key has ", place.key.size(),
-                                       " bytes, and stores take ", kMostKey));
+                                       " bytes, but stores accept at most ", kMostKey));
   }
   return place;
 }

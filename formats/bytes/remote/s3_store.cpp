@@ -42,7 +42,7 @@ class S3Store final : public Store, public DeepListing {
  private:
   static const std::string& file_url(const std::string& url) {
     if (s3_place(url).key.empty()) {
-      throw Error(ErrorCode::kUsage, escape(url) + ": names a bucket, and no file in it");
+      throw Error(ErrorCode::kUsage, escape(url) + ": names a bucket, but no file in it");
     }
     return url;
   }
@@ -64,7 +64,8 @@ std::optional<StoredFile> S3Store::find(const std::string& url) const {
   if (!answer.succeeded()) throw refused(patience, answer);
   auto file = file_of_head(answer.head);
   if (!file) {
-    throw Error(ErrorCode::kNetwork, patience.place() + ": the server does not say how long it is");
+    throw Error(ErrorCode::kNetwork,
+                patience.place() + ": the server does not report the file's size");
   }
   return file;
 }
@@ -158,7 +159,7 @@ void S3Store::remove(const std::string& url) {
     if (!is_missing(answer.head.status)) throw refused(patience, answer);
     // S3 never answers so for a file; other servers do if the file is gone already.
     if (!is_listed(client_, patience, request.place)) return;
-    patience.wait("the server lists it, and answers its removal with " +
+    patience.wait("the server lists the file, but answers its removal with " +
                   client_.dialect().words(answer));
   }
 }

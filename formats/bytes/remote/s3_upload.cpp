@@ -130,7 +130,7 @@ void S3Upload::put(std::uint32_t number, std::span<const std::byte> bytes) {
   std::string etag = field == nullptr ? std::string() : strong_etag(*field);
   if (etag.empty()) {
     throw Error(ErrorCode::kNetwork,
-                cat(shown_, ": the server took part ", number + 1, " and gives it no ETag"));
+                cat(shown_, ": the server accepted part ", number + 1, " without an ETag"));
   }
   const std::scoped_lock lock(mutex_);
   etags_.at(number) = std::move(etag);

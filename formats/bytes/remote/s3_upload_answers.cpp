@@ -40,7 +40,7 @@ class BegunHandler final : public XmlHandler {
   }
 
   std::vector<S3Begun> finish() {
-    if (!is_list_) throw Error(ErrorCode::kNetwork, "the answer is XML, but no list of uploads");
+    if (!is_list_) throw Error(ErrorCode::kNetwork, "the answer is XML, but not a list of uploads");
     for (S3Begun& upload : begun_) {
       if (!encoded_) break;
       auto decoded = percent_decode(upload.key, true);
@@ -76,7 +76,7 @@ std::string parse_s3_upload_id(std::string_view document) {
   UploadHandler handler;
   parse_xml(document, handler);
   if (handler.id.empty()) {
-    throw Error(ErrorCode::kNetwork, "the answer to the begin of an upload names no upload");
+    throw Error(ErrorCode::kNetwork, "the answer that begins the upload has no upload id");
   }
   return std::move(handler.id);
 }
@@ -109,7 +109,7 @@ std::size_t parse_s3_part_count(std::string_view document) {
   PartsHandler handler;
   parse_xml(document, handler);
   if (!handler.is_list) {
-    throw Error(ErrorCode::kNetwork, "the answer is XML, but no list of parts");
+    throw Error(ErrorCode::kNetwork, "the answer is XML, but not a list of parts");
   }
   return handler.count;
 }

@@ -19,9 +19,7 @@ constexpr std::size_t kMostToken = std::size_t{64} << 10U;
 
 Secret read_token(const std::string& path) {
   auto read = read_small_file(path, kMostToken);
-  if (!read)
-    throw Error(ErrorCode::kAccess,
-                escape(path) + ": the file of a token could not be read: it is not there");
+  if (!read) throw Error(ErrorCode::kAccess, escape(path) + ": the token file does not exist");
   std::string text = std::move(*read);
   while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.pop_back();
   if (text.empty() || text.size() == kMostToken ||
@@ -40,7 +38,7 @@ void require_private(const Address& address, const std::string& what) {
   }
   throw Error(ErrorCode::kUsage,
               cat(what, " is at ", quote(address.scheme + "://" + address.authority),
-                  ": only https, or http to this machine, keeps a token secret"));
+                  ", which would expose the token; use https, or http on this machine"));
 }
 
 Error no_credentials(const std::string& what) {

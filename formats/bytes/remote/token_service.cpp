@@ -89,7 +89,7 @@ Address sts_address(const Profile& profile, const std::string& what) {
                                region.starts_with("cn-") ? ".cn/" : "/");
   }
   auto address = parse_address(url);
-  if (!address) throw Error(ErrorCode::kUsage, what + ": the endpoint of STS is no URL");
+  if (!address) throw Error(ErrorCode::kUsage, what + ": the endpoint of STS is not a URL");
   require_private(*address, "the token service");
   return *std::move(address);
 }

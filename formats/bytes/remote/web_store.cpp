@@ -27,7 +27,7 @@ class HeadOnly final : public HttpSink {
 
 [[noreturn]] void refuse_writing(const std::string& url) {
   throw Error(ErrorCode::kUnsupported,
-              escape(url) + ": cannot be written to: it is a URL of a server that is only read");
+              escape(url) + ": cannot be written: URLs of this kind can only be read");
 }
 
 }  // namespace
@@ -35,10 +35,9 @@ class HeadOnly final : public HttpSink {
 Address WebStore::home_of(const std::string& url) const {
   const std::size_t query = url.find('?');
   if (query != std::string::npos) {
-    throw Error(ErrorCode::kUsage,
-                escape(url.substr(0, query)) +
-                    "?...: has a query, which may be a secret and would stand in messages; a "
-                    "question mark that belongs to a name is written %3F");
+    throw Error(ErrorCode::kUsage, escape(url.substr(0, query)) +
+                                       "?...: has a query, which may be a secret that messages "
+                                       "would show; write a question mark in a name as %3F");
   }
   const std::size_t begin = url.find("://") + 3;
   const std::size_t slash = std::min(url.find('/', begin), url.size());
@@ -48,7 +47,7 @@ Address WebStore::home_of(const std::string& url) const {
     const std::size_t host = url.rfind('@', slash) == std::string::npos ? begin : slash;
     throw Error(ErrorCode::kUsage,
                 cat(escape(url.substr(0, begin)), host == slash ? "..." : "",
-                    escape(url.substr(host)), ": names no host, or a name or password before it"));
+                    escape(url.substr(host)), ": has no host, or has a user name or password"));
   }
   address->target = slash == url.size() ? "/" : complete_path(url.substr(slash));
   return *std::move(address);
@@ -95,7 +94,7 @@ std::optional<StoredFile> WebStore::find(const std::string& url) const {
   file = file_of_head(answer.head);
   if (!file) {
     throw Error(ErrorCode::kUnsupported,
-                patience.place() + ": the server does not say how long it is");
+                patience.place() + ": the server does not report the file's size");
   }
   return file;
 }

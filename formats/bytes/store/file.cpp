@@ -28,7 +28,7 @@ File::File(std::string name) : name_(std::move(name)), number_(next_number()) {}
 void File::check_range(std::uint64_t offset, std::uint64_t count) const {
   if (offset > size() || count > size() - offset) {
     throw Error(ErrorCode::kTruncated, cat(name_, ": ", count, " bytes at byte ", offset,
-                                           " are wanted, but the file has ", size()));
+                                           " are needed, but the file has ", size()));
   }
 }
 
@@ -44,7 +44,7 @@ void Folder::check_depth(const std::string& prefix, int depth) const {
 }
 
 std::shared_ptr<const File> Folder::open_member_if_present(const std::string& path) const {
-  if (path.empty() || path == ".") throw refusal(ErrorCode::kPath, path, "names no file");
+  if (path.empty() || path == ".") throw refusal(ErrorCode::kPath, path, "does not name a file");
   if (path.find('\0') != std::string::npos)
     throw refusal(ErrorCode::kPath, path, "contains a NUL byte");
   if (path.size() >= kMaxPathBytes) {

@@ -44,7 +44,8 @@ Known& known() {
 
 Store& store_at(const std::string& url) {
   Store* const store = store_of(url);
-  if (store == nullptr) throw Error(ErrorCode::kUsage, escape(url) + ": no store has such files");
+  if (store == nullptr)
+    throw Error(ErrorCode::kUsage, escape(url) + ": URLs of this kind cannot be read");
   return *store;
 }
 

@@ -30,8 +30,8 @@ struct StoredListing {
 
 // The end of messages about a folder for which there is neither a list nor a telling file.
 inline constexpr std::string_view kCannotList =
-    "the server cannot list folders, and none of the files that tell what a folder holds is there "
-    "(.metadata, model.safetensors.index.json, ...)";
+    "the server cannot list folders, and the folder has none of the files that describe its "
+    "content (.metadata, model.safetensors.index.json, ...)";
 
 // Answers are kept while a session exists.  Thread-safe.
 class StoreSession {

@@ -81,7 +81,7 @@ void StoredFolder::each_file(const std::function<void(std::string path)>& take) 
         if (!folder.whole) {
           throw Error(ErrorCode::kUnsupported,
                       escape(url_ + "/" + prefix) +
-                          ": the server cannot list folders, and all files are wanted");
+                          ": the server cannot list folders, but a list of all files is needed");
         }
         for (const StoredEntry& entry : folder.entries) {
           const std::string inner = prefix + entry.name;

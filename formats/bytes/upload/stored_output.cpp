@@ -100,7 +100,7 @@ void StoredOutput::check_file() const {
   const std::size_t place = url_.find("://");
   const std::string_view path = std::string_view(url_).substr(place == url_.npos ? 0 : place + 3);
   if (path.find('/') == path.npos || path.ends_with('/'))
-    throw Error(ErrorCode::kUsage, shown_ + ": names no file");
+    throw Error(ErrorCode::kUsage, shown_ + ": does not name a file");
   if (store_.find(url_)) {
     if (options_.replace) return;
     throw Error(ErrorCode::kExists, shown_ + ": exists", {Remedy::kReplace});
@@ -133,7 +133,7 @@ StoredOutput::Names StoredOutput::members_of(const std::string& folder, const st
   const auto entries = store_.list(folder);
   if (!entries) {
     throw Error(ErrorCode::kUnsupported,
-                shown_ + ": the store does not say what is there, so nothing is written");
+                shown_ + ": the store cannot list the destination, so nothing is written");
   }
   Names names;
   for (const StoredEntry& entry : *entries) {
@@ -210,12 +210,12 @@ void StoredOutput::commit_folder() {
   std::string old_one;  // state of the old checkpoint
   try {
     if (const Names seals = old_of(Role::kSeal); !seals.empty()) {
-      old_one = "; the checkpoint that was there may have lost its seal";
+      old_one = "; the old checkpoint may have lost its seal";
       remove_all(seals);
-      old_one = "; the checkpoint that was there has lost its seal";
+      old_one = "; the old checkpoint has lost its seal";
     }
     if (leaders_first) {
-      old_one = "; the checkpoint that was there is no longer whole";
+      old_one = "; the old checkpoint is no longer complete";
       remove_all(old_of(Role::kLeader));
     }
     complete(data);

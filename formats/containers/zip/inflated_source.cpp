@@ -41,7 +41,7 @@ InflatedSource::InflatedSource(std::shared_ptr<const ByteSource> compressed, std
 void InflatedSource::read_at(std::uint64_t offset, std::span<std::byte> out) const {
   if (offset > bytes_ || out.size() > bytes_ - offset) {
     throw Error(ErrorCode::kTruncated,
-                cat("deflate: ", out.size(), " bytes at byte ", offset, " are wanted of ", bytes_));
+                cat("deflate: ", out.size(), " bytes at byte ", offset, " are needed of ", bytes_));
   }
   const std::lock_guard lock(mutex_);
   if (stream_ == nullptr || offset < stream_->position())

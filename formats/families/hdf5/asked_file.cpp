@@ -58,7 +58,7 @@ Connection connect_here() {
 void AskedFile::read_at(std::uint64_t offset, std::span<std::byte> out) const {
   if (offset > size_ || out.size() > size_ - offset) {
     throw Error(ErrorCode::kTruncated, cat(out.size(), " bytes at byte ", offset,
-                                           " are wanted, but the file has ", size_));
+                                           " are needed, but the file has ", size_));
   }
   while (!out.empty()) {
     const auto part = out.first(std::min<std::uint64_t>(out.size(), kMaxAsked));

@@ -77,8 +77,8 @@ TEST(Budget, compressed_data_and_pickles_come_so_far) {
   EXPECT_THAT([] { charge_expansion(1); }, testing::ThrowsMessage<OverWork>(testing::HasSubstr(
                                                "compressed data expand to more than 1.5 KiB")));
   charge_pickle(40);
-  EXPECT_THAT([] { charge_pickle(1); }, testing::ThrowsMessage<OverWork>(
-                                            testing::HasSubstr("pickles come to more than 40 B")));
+  EXPECT_THAT([] { charge_pickle(1); }, testing::ThrowsMessage<OverWork>(testing::HasSubstr(
+                                            "all pickles together have more than 40 B")));
 }
 
 }  // namespace

@@ -28,9 +28,9 @@ void expect_ranges(const ByteSource& source, std::size_t first, std::size_t size
       ASSERT_EQ(read_bytes(source, offset, count), counting(first + offset, count))
           << offset << "+" << count;
     }
-    expect_error(ErrorCode::kTruncated, "are wanted, but there are only",
+    expect_error(ErrorCode::kTruncated, "are needed, but there are only",
                  [&] { read_bytes(source, offset, size - offset + 1); });
-    expect_error(ErrorCode::kTruncated, "are wanted, but there are only",
+    expect_error(ErrorCode::kTruncated, "are needed, but there are only",
                  [&] { read_bytes(source, offset, kMost); });
     std::vector<std::byte> out(size - offset + 1);
     expect_error(ErrorCode::kTruncated, "", [&] { source.read_at(offset, out); });
@@ -62,7 +62,7 @@ TEST(MemorySource, reads_what_lies_inside_and_nothing_else) {
 
 TEST(ReadBytes, refuses_a_huge_length_before_it_allocates) {
   const auto bytes = counting(0, 7);
-  expect_error(ErrorCode::kTruncated, "bytes 2 to 2+1099511627776 are wanted, but there are only 7",
+  expect_error(ErrorCode::kTruncated, "bytes 2 to 2+1099511627776 are needed, but there are only 7",
                [&] { read_bytes(MemorySource(bytes), 2, std::uint64_t{1} << 40U); });
 }
 

@@ -74,8 +74,8 @@ TEST(Team, NamesTheMemberThatDiffers) {
 TEST(Team, SaysWhereMembersAreThatTookOtherSteps) {
   const auto errors =
       run_team(2, [](Team& team) { team.exchange(team.leads() ? "checks" : "source"); });
-  EXPECT_EQ(errors[0], "rank 1 is at the step 'source', and rank 0 at 'checks'");
-  EXPECT_EQ(errors[1], "rank 0 is at the step 'checks', and rank 1 at 'source'");
+  EXPECT_EQ(errors[0], "rank 1 is at step 'source', but rank 0 is at step 'checks'");
+  EXPECT_EQ(errors[1], "rank 0 is at step 'checks', but rank 1 is at step 'source'");
 }
 
 TEST(Packed, IsTakenApartInTheSameOrder) {

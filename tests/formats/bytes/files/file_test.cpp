@@ -38,7 +38,7 @@ TEST(File, reads_ranges_of_a_regular_file) {
   EXPECT_EQ(to_text(read_bytes(*file, 10, 0)), "");
   EXPECT_EQ(file->name(), (dir / "a.bin").string());
   std::vector<std::byte> out(2);
-  expect_error(ErrorCode::kTruncated, "a.bin: 2 bytes at byte 9 are wanted, but the file has 10",
+  expect_error(ErrorCode::kTruncated, "a.bin: 2 bytes at byte 9 are needed, but the file has 10",
                [&] { file->read_at(9, out); });
 }
 
@@ -118,8 +118,8 @@ TEST(Folder, paths_that_name_no_file_are_refused) {
   const auto open = [&](const std::string& path) {
     return [&, path] { folder->open_member(path); };
   };
-  expect_error(ErrorCode::kPath, "path '' names no file", open(""));
-  expect_error(ErrorCode::kPath, "path '.' names no file", open("."));
+  expect_error(ErrorCode::kPath, "path '' does not name a file", open(""));
+  expect_error(ErrorCode::kPath, "path '.' does not name a file", open("."));
   expect_error(ErrorCode::kPath, "contains a NUL byte", open(std::string("a\0b", 3)));
   expect_error(ErrorCode::kPath, "is 10240 bytes long, at most 4095",
                open(std::string(10240, 'x')));

@@ -178,9 +178,9 @@ TEST_F(HttpTest, a_text_larger_than_what_is_asked_for_is_refused) {
                      {whole_answer(200, std::string(1001, 'x'))},
                      {"HTTP/1.1 200 OK\r\n\r\n" + std::string(1 << 20, 'x'), Then::kStall}});
   EXPECT_EQ(failure(get(server.url("/"))), "status 200");
-  EXPECT_EQ(failure(get(server.url("/"))), "an answer of more than 1000 B; 1 tries");
+  EXPECT_EQ(failure(get(server.url("/"))), "the answer has more than 1000 B; 1 tries");
   // One that says nothing of its length.
-  EXPECT_EQ(failure(get(server.url("/"))), "an answer of more than 1000 B; 1 tries");
+  EXPECT_EQ(failure(get(server.url("/"))), "the answer has more than 1000 B; 1 tries");
 }
 
 TEST_F(HttpTest, a_refusal_is_cut_at_64_kib) {

@@ -164,11 +164,11 @@ TEST_F(PatienceEnvironment, refuses_what_is_no_positive_number) {
   for (const char* name :
        {"FSDP_CKPT_NETWORK_TRIES", "FSDP_CKPT_NETWORK_SECONDS", "FSDP_CKPT_STALL_SECONDS"}) {
     EXPECT_EXIT(tell(name, "0"), testing::ExitedWithCode(7),
-                std::string(name) + " is '0', which is no number from 1 to 1000000");
+                std::string(name) + " is '0', which is not a number from 1 to 1000000");
   }
   for (const char* value : {"-1", "1.5", "10s", " 1", "1000001", "99999999999999999999", "ten"}) {
     EXPECT_EXIT(tell("FSDP_CKPT_NETWORK_TRIES", value), testing::ExitedWithCode(7),
-                "which is no number from 1 to 1000000");
+                "which is not a number from 1 to 1000000");
   }
 }
 

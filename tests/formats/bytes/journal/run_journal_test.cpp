@@ -123,7 +123,7 @@ TEST_F(Journal, another_plan_is_refused_by_what_differs_and_changes_nothing) {
     ADD_FAILURE() << "was taken";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kMismatch);
-    EXPECT_THAT(error.what(), HasSubstr("are of another plan: argument is 'b', was 'a'"));
+    EXPECT_THAT(error.what(), HasSubstr("belong to another run: argument is 'b', was 'a'"));
     EXPECT_EQ(error.hint().remedy, Remedy::kStartAnew);
   }
   const auto own = journal("a", true);
@@ -181,7 +181,7 @@ TEST_F(Journal, a_file_that_is_kept_but_not_of_the_output_is_not_published) {
     ADD_FAILURE() << "was published";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kMismatch);
-    EXPECT_THAT(error.what(), HasSubstr("out: 'stranger' was kept of an earlier run"));
+    EXPECT_THAT(error.what(), HasSubstr("out: 'stranger' was kept from an earlier run"));
   }
   EXPECT_FALSE(fs::exists(out_));
 }

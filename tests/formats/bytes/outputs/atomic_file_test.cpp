@@ -110,10 +110,10 @@ TEST(AtomicFile, destinations_that_name_no_file_are_refused) {
     const char* fragment;
   } kCases[] = {
       {"", ErrorCode::kUsage, "the destination is empty"},
-      {".", ErrorCode::kUsage, ".: names no file"},
-      {"..", ErrorCode::kUsage, "..: names no file"},
-      {"/", ErrorCode::kUsage, "/: names no file"},
-      {dir / "x/", ErrorCode::kUsage, "x/: names no file"},
+      {".", ErrorCode::kUsage, ".: does not name a file"},
+      {"..", ErrorCode::kUsage, "..: does not name a file"},
+      {"/", ErrorCode::kUsage, "/: does not name a file"},
+      {dir / "x/", ErrorCode::kUsage, "x/: does not name a file"},
       {std::string("a\0b", 3), ErrorCode::kUsage, "a\\x00b: contains a NUL byte"},
       {dir / "absent/x", ErrorCode::kNotFound, "absent/': No such file or directory"},
       {dir / "file/x", ErrorCode::kNotFound, "file/': Not a directory"},
@@ -254,7 +254,7 @@ TEST(AtomicFile, a_size_beyond_any_file_is_no_space) {
   const auto output = new_file(dir / "x", {});
   expect_error(ErrorCode::kNoSpace, "more than any file can hold",
                [&] { output->file().reserve(UINT64_MAX); });
-  expect_error(ErrorCode::kNoSpace, "9223372036854775807 bytes (8.0 EiB) are wanted",
+  expect_error(ErrorCode::kNoSpace, "9223372036854775807 bytes (8.0 EiB) are needed",
                [&] { output->file().reserve(INT64_MAX); });
   expect_error(ErrorCode::kNoSpace, "at byte 18446744073709551615",
                [&] { output->file().write_at(UINT64_MAX, to_bytes("x")); });
@@ -321,7 +321,7 @@ TEST(AtomicFile, a_full_disk_is_an_early_error_that_says_what_is_wanted_and_free
   write_file(dir / "small/x", "old");
   {
     const auto output = new_file(dir / "small/x", {.replace = true});
-    expect_error(ErrorCode::kNoSpace, "x: 2097152 bytes (2.0 MiB) are wanted, 10",
+    expect_error(ErrorCode::kNoSpace, "x: 2097152 bytes (2.0 MiB) are needed, 10",
                  [&] { output->file().reserve(2 << 20); });
     expect_error(ErrorCode::kNoSpace, "No space left on device", [&] {
       for (std::uint64_t at = 0;; at += 65536)

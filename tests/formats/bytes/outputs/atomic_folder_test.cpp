@@ -88,9 +88,9 @@ TEST(AtomicFolder, destinations_that_cannot_be_a_folder_are_refused) {
     const char* fragment;
   } kCases[] = {
       {"", ErrorCode::kUsage, "empty"},
-      {".", ErrorCode::kUsage, "names no folder that could be created"},
-      {"..//", ErrorCode::kUsage, "names no folder that could be created"},
-      {"///", ErrorCode::kUsage, "names no folder that could be created"},
+      {".", ErrorCode::kUsage, "does not name a folder that could be created"},
+      {"..//", ErrorCode::kUsage, "does not name a folder that could be created"},
+      {"///", ErrorCode::kUsage, "does not name a folder that could be created"},
       {dir / "absent/out", ErrorCode::kNotFound, "absent/'"},
       {dir / "file", ErrorCode::kNotRegular, "is not a folder"},
       {dir / "link", ErrorCode::kNotRegular, "is a symbolic link"},

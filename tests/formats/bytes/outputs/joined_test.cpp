@@ -145,8 +145,9 @@ TEST(JoinedOutput, a_team_does_not_write_to_a_store) {
         new_file("sim://bucket/out", options);
       }
     });
-    EXPECT_THAT(errors, testing::Each("sim://bucket/out: the ranks of a job write together to "
-                                      "local paths alone"));
+    EXPECT_THAT(
+        errors,
+        testing::Each("sim://bucket/out: several ranks can write together only to a local path"));
   }
   EXPECT_TRUE(fs::is_empty(folder.path()));
 }

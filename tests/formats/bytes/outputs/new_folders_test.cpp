@@ -78,7 +78,7 @@ TEST(NewFolders, an_output_makes_them_and_a_failed_one_leaves_none) {
 
 TEST(NewFolders, a_destination_that_is_refused_leaves_none) {
   TempDir dir;
-  expect_error(ErrorCode::kUsage, "names no file", [&] { new_file(dir / "a/b/..", kMake); });
+  expect_error(ErrorCode::kUsage, "does not name a file", [&] { new_file(dir / "a/b/..", kMake); });
   const std::string longest(255, 'n');  // its temporary is longer than a name may be
   EXPECT_THROW(new_file(dir / "a" / longest, kMake), Error);
   EXPECT_TRUE(names(dir.path()).empty());

@@ -105,7 +105,7 @@ TEST(HubStore, ListsPageByPage) {
   EXPECT_EQ((*entries)[2].file->version, "sha");
   EXPECT_EQ((*entries)[2].file->bytes, 9U);
   EXPECT_TRUE(store->list("hf://org/name@v1/none")->empty());
-  test::expect_error(ErrorCode::kNetwork, "hf://org/name: the answer is no list of files",
+  test::expect_error(ErrorCode::kNetwork, "hf://org/name: the answer is not a list of files",
                      [&] { store->list("hf://org/name"); });
 }
 
@@ -114,14 +114,17 @@ TEST(HubStore, RefusesWhatNamesNothing) {
   const auto store = hub_store();
   for (const char* wrong :
        {"hf://", "hf://org", "hf://org/", "hf:///name/a", "hf://org@v/name/a"}) {
-    test::expect_error(ErrorCode::kUsage, "names no repository", [&] { store->list(wrong); });
+    test::expect_error(ErrorCode::kUsage, "does not name a repository",
+                       [&] { store->list(wrong); });
   }
-  test::expect_error(ErrorCode::kUsage, "no revision", [&] { store->list("hf://org/name@/a"); });
+  test::expect_error(ErrorCode::kUsage, "without a revision",
+                     [&] { store->list("hf://org/name@/a"); });
   test::expect_error(ErrorCode::kUsage, "no file in it", [&] { store->fetch("hf://org/name", 1); });
-  test::expect_error(ErrorCode::kUnsupported, "cannot be written to",
+  test::expect_error(ErrorCode::kUnsupported, "cannot be written",
                      [&] { store->put("hf://org/name/a", {}, false); });
   const Environment elsewhere("HF_ENDPOINT", "hub");
-  test::expect_error(ErrorCode::kUsage, "HF_ENDPOINT is no URL", [] { hub_store(); });
+  test::expect_error(ErrorCode::kUsage, "HF_ENDPOINT is not an https or http URL",
+                     [] { hub_store(); });
 }
 
 }  // namespace

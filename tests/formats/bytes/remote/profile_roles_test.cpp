@@ -86,11 +86,9 @@ TEST_F(ProfileRolesTest, AProfileWithKeysMayBeItsOwnSource) {
 }
 
 TEST_F(ProfileRolesTest, ChainsWithoutAnEndAreRefused) {
-  expect_refused(ErrorCode::kUsage,
-                 "profile 'a': its source_profile 'a' takes its role by this one",
+  expect_refused(ErrorCode::kUsage, "profile 'a': its source_profile 'a' leads back to it",
                  "[profile a]\nrole_arn = ra\nsource_profile = a\n");
-  expect_refused(ErrorCode::kUsage,
-                 "profile 'c': its source_profile 'b' takes its role by this one",
+  expect_refused(ErrorCode::kUsage, "profile 'c': its source_profile 'b' leads back to it",
                  "[profile a]\nrole_arn = ra\nsource_profile = b\n"
                  "[profile b]\nrole_arn = rb\nsource_profile = c\n"
                  "[profile c]\nrole_arn = rc\nsource_profile = b\n");
@@ -108,7 +106,7 @@ TEST_F(ProfileRolesTest, WhatMakesNoSenseIsRefused) {
                  role + "source_profile = b\n[profile b]\nregion = r\n");
   expect_refused(ErrorCode::kUnsupported, "profile 'b': credential_process would start a program",
                  role + "source_profile = b\n[profile b]\ncredential_process = x\n");
-  expect_refused(ErrorCode::kUnsupported, "profile 'a': mfa_serial asks for a code",
+  expect_refused(ErrorCode::kUnsupported, "profile 'a': mfa_serial needs a code",
                  role + "source_profile = b\nmfa_serial = x\n[profile b]\n" + kKeys);
   expect_refused(ErrorCode::kUsage, "credential_source is 'Elsewhere' instead of 'Environment'",
                  role + "credential_source = Elsewhere\n");

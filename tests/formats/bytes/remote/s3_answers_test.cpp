@@ -45,8 +45,8 @@ TEST(S3Answers, RefusesPagesThatMakeNoSense) {
   refused("<Contents><Key>runs/a</Key><Size>-1</Size></Contents>", "the list has a size '-1'");
   refused("<EncodingType>url</EncodingType><Contents><Key>runs/%4</Key><Size>1</Size></Contents>",
           "the list has a key");
-  refused("<IsTruncated>true</IsTruncated>", "does not say where");
-  test::expect_error(ErrorCode::kNetwork, "no list of files",
+  refused("<IsTruncated>true</IsTruncated>", "no token for the next page");
+  test::expect_error(ErrorCode::kNetwork, "not a list of files",
                      [] { parse_s3_page("<html><body/></html>", "runs/"); });
 }
 

@@ -26,9 +26,9 @@ TEST(S3Place, TakesAUrlApart) {
   EXPECT_EQ(s3_place("gs://b").key, "");
   for (const char* wrong :
        {"s3://", "s3:///a", "s3://..", "s3://a b/c", "s3://h:9/c", "s3://me@b/c"}) {
-    test::expect_error(ErrorCode::kUsage, "names no bucket", [&] { s3_place(wrong); });
+    test::expect_error(ErrorCode::kUsage, "does not name a bucket", [&] { s3_place(wrong); });
   }
-  test::expect_error(ErrorCode::kUsage, "the key has 1025 bytes, and stores take 1024",
+  test::expect_error(ErrorCode::kUsage, "the key has 1025 bytes, but stores accept at most 1024",
                      [] { s3_place("s3://b/" + std::string(1025, 'k')); });
 }
 
@@ -80,8 +80,8 @@ TEST(S3Place, RefusesSettingsThatMakeNoSense) {
     test::expect_error(ErrorCode::kUsage, fragment, [] { amazon_settings(config("")); });
   };
   refused("AWS_ENDPOINT_URL", "http://me:password@h",
-          "AWS_ENDPOINT_URL is no URL of https or http");
-  refused("AWS_ENDPOINT_URL_S3", "h:9000", "AWS_ENDPOINT_URL_S3 is no URL");
+          "AWS_ENDPOINT_URL is not an https or http URL");
+  refused("AWS_ENDPOINT_URL_S3", "h:9000", "AWS_ENDPOINT_URL_S3 is not an https or http URL");
   refused("AWS_REGION", "a/b", "the region is 'a/b'");
   refused("FSDP_CKPT_REQUEST_PAYER", "me",
           "FSDP_CKPT_REQUEST_PAYER is 'me' instead of 'requester'");

@@ -93,7 +93,8 @@ TEST(S3Store, ListsPageByPage) {
   EXPECT_FALSE((*entries)[1].file);
   test::expect_error(ErrorCode::kNotFound, "s3://none/runs: no such bucket: 404 'NoSuchBucket'",
                      [&] { store->list("s3://none/runs"); });
-  test::expect_error(ErrorCode::kNetwork, "s3://odd/runs: the answer is XML, but no list of files",
+  test::expect_error(ErrorCode::kNetwork,
+                     "s3://odd/runs: the answer is XML, but not a list of files",
                      [&] { store->list("s3://odd/runs"); });
 }
 
@@ -139,7 +140,7 @@ TEST(S3Store, RemovesAndRefuses) {
     EXPECT_EQ(code_name(error.code()), "ACCESS");
     EXPECT_EQ(std::string(error.what()), "s3://bkt/other: the server refuses: 403 'AccessDenied'");
   }
-  test::expect_error(ErrorCode::kUsage, "s3://bkt: names a bucket, and no file in it",
+  test::expect_error(ErrorCode::kUsage, "s3://bkt: names a bucket, but no file in it",
                      [&] { store->remove("s3://bkt"); });
 }
 
@@ -169,10 +170,10 @@ TEST(S3Store, Believes404OfARemovalAsLongAsTheFileIsNotListed) {
   answers = 0;
   store->remove("s3://bkt/slow");
   EXPECT_EQ(answers, 3);
-  test::expect_error(
-      ErrorCode::kNetwork,
-      "s3://bkt/stays: the server lists it, and answers its removal with 404 'NoSuchKey'; tried 3",
-      [&] { store->remove("s3://bkt/stays"); });
+  test::expect_error(ErrorCode::kNetwork,
+                     "s3://bkt/stays: the server lists the file, but answers its removal with 404 "
+                     "'NoSuchKey'; tried 3",
+                     [&] { store->remove("s3://bkt/stays"); });
 }
 
 TEST(S3Store, OfGoogle) {

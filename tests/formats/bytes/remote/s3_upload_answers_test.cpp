@@ -17,7 +17,7 @@ TEST(S3UploadAnswers, ReadsAndWritesWhatUploadsNeed) {
   EXPECT_EQ(parse_s3_upload_id(
                 "<InitiateMultipartUpload><UploadId>7</UploadId></InitiateMultipartUpload>"),
             "7");
-  test::expect_error(ErrorCode::kNetwork, "names no upload",
+  test::expect_error(ErrorCode::kNetwork, "has no upload id",
                      [] { parse_s3_upload_id("<A><B>c</B></A>"); });
   EXPECT_EQ(s3_completion({"a", "b<&"}),
             "<CompleteMultipartUpload "
@@ -45,7 +45,7 @@ TEST(S3UploadAnswers, ReadsUploadsThatWereBegun) {
                 .key,
             "a%2F+");
   EXPECT_TRUE(parse_s3_begun("<ListMultipartUploadsResult/>").empty());
-  test::expect_error(ErrorCode::kNetwork, "no list of uploads",
+  test::expect_error(ErrorCode::kNetwork, "not a list of uploads",
                      [] { parse_s3_begun("<ListBucketResult/>"); });
   test::expect_error(ErrorCode::kNetwork, "the list has a key '%zz'", [] {
     parse_s3_begun(
@@ -59,7 +59,7 @@ TEST(S3UploadAnswers, CountsParts) {
   EXPECT_EQ(parse_s3_part_count("<ListPartsResponse><Part><ETag>a</ETag></Part><Part/>"
                                 "</ListPartsResponse>"),
             2U);
-  test::expect_error(ErrorCode::kNetwork, "no list of parts",
+  test::expect_error(ErrorCode::kNetwork, "not a list of parts",
                      [] { parse_s3_part_count("<Error><Part/></Error>"); });
 }
 

@@ -327,7 +327,7 @@ TEST_F(S3UploadTest, NamesWhatTheServerRefuses) {
   {
     S3Upload upload(client_, kUrl, 2);
     test::expect_error(ErrorCode::kNetwork,
-                       "s3://bkt/k: the server took part 1 and gives it no ETag",
+                       "s3://bkt/k: the server accepted part 1 without an ETag",
                        [&] { upload.put(0, bytes_of("bc")); });
   }
   bucket_.instead = [&](const HttpRequestSeen&) { return refuses(403, "AccessDenied"); };
@@ -335,7 +335,7 @@ TEST_F(S3UploadTest, NamesWhatTheServerRefuses) {
                      [&] { S3Upload(client_, kUrl, 2); });
   bucket_.instead = [&](const HttpRequestSeen&) { return HttpReply{200, {}, "<A/>"}; };
   test::expect_error(ErrorCode::kNetwork,
-                     "s3://bkt/k: the answer to the begin of an upload names no upload",
+                     "s3://bkt/k: the answer that begins the upload has no upload id",
                      [&] { S3Upload(client_, kUrl, 2); });
 }
 

@@ -46,7 +46,8 @@ TEST(TokenService, WebIdentity) {
   expect_known(web_identity_credentials(client, Profile("p")));
   EXPECT_EQ(server.seen().size(), 1U);
   const Environment elsewhere("AWS_ENDPOINT_URL_STS", "http://sts.example.org");
-  test::expect_error(ErrorCode::kUsage, "only https, or http to this machine, keeps a token secret",
+  test::expect_error(ErrorCode::kUsage,
+                     "which would expose the token; use https, or http on this machine",
                      [&] { web_identity_credentials(client, Profile("p")); });
   const Environment no_role("AWS_ROLE_ARN", "");
   test::expect_error(ErrorCode::kUsage, "AWS_ROLE_ARN is not set",
@@ -82,7 +83,7 @@ TEST(TokenService, WebIdentityThatIsRefused) {
   test::expect_error(ErrorCode::kUsage, "holds no token",
                      [&] { web_identity_credentials(client, profile); });
   std::filesystem::remove(folder / "token");
-  test::expect_error(ErrorCode::kAccess, "could not be read",
+  test::expect_error(ErrorCode::kAccess, "the token file does not exist",
                      [&] { web_identity_credentials(client, profile); });
 }
 

@@ -116,7 +116,7 @@ TEST_F(WebStoreTest, ShowsNoSecretsOfUrls) {
 
 TEST_F(WebStoreTest, IsOnlyRead) {
   const auto refused = [](auto&& body) {
-    test::expect_error(ErrorCode::kUnsupported, "https://h/a: cannot be written to", body);
+    test::expect_error(ErrorCode::kUnsupported, "https://h/a: cannot be written", body);
   };
   refused([&] { store_->upload("https://h/a", 1); });
   refused([&] { store_->put("https://h/a", {}, false); });

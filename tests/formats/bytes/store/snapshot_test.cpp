@@ -100,7 +100,7 @@ TEST_F(SnapshotTest, an_answer_that_failed_is_not_kept) {
 }
 
 TEST_F(SnapshotTest, a_url_of_no_store_is_an_error) {
-  expect_error(ErrorCode::kUsage, "none://b/x: no store has such files",
+  expect_error(ErrorCode::kUsage, "none://b/x: URLs of this kind cannot be read",
                [] { find_stored("none://b/x"); });
 }
 

@@ -82,7 +82,8 @@ TEST_F(StoredFolderTest, a_server_that_cannot_list_has_the_members_that_are_know
   expect_error(ErrorCode::kUnsupported, "sim://b/run/: the server cannot list folders",
                [&] { folder.list_files(); });
   StoredFolder nothing("sim://b/run/a");
-  expect_error(ErrorCode::kUnsupported, "sim://b/run/a: the server cannot list folders, and none",
+  expect_error(ErrorCode::kUnsupported,
+               "sim://b/run/a: the server cannot list folders, and the folder has none",
                [&] { nothing.list(); });
 }
 

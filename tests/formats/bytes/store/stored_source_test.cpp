@@ -38,7 +38,7 @@ TEST_F(StoredSourceTest, reads_ranges_of_the_file) {
   EXPECT_EQ(source->size(), 10U);
   EXPECT_EQ(read(*source, 3, 4), "3456");
   EXPECT_EQ(read(*source, 10, 0), "");
-  expect_error(ErrorCode::kTruncated, "sim://f: 4 bytes at byte 7 are wanted, but the file has 10",
+  expect_error(ErrorCode::kTruncated, "sim://f: 4 bytes at byte 7 are needed, but the file has 10",
                [&] { read(*source, 7, 4); });
   expect_error(ErrorCode::kTruncated, "sim://f", [&] { read(*source, UINT64_MAX, 2); });
 }

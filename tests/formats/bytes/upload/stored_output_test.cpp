@@ -115,13 +115,13 @@ TEST_F(StoredOutputTest, what_exists_is_refused_before_a_byte_is_sent) {
                      [&] { StoredOutput output(*store_, "sim://bucket/folder/", folder()); });
   test::expect_error(ErrorCode::kNotRegular, "is a file, expected a folder",
                      [&] { StoredOutput output(*store_, "sim://bucket/a.pt", folder()); });
-  test::expect_error(ErrorCode::kUsage, "names no file",
+  test::expect_error(ErrorCode::kUsage, "does not name a file",
                      [&] { StoredOutput output(*store_, "sim://bucket/folder/", {}); });
-  test::expect_error(ErrorCode::kUsage, "names no file",
+  test::expect_error(ErrorCode::kUsage, "does not name a file",
                      [&] { StoredOutput output(*store_, "sim://bucket", {}); });
   settings_.lists = false;
   store_->set(settings_);
-  test::expect_error(ErrorCode::kUnsupported, "does not say what is there",
+  test::expect_error(ErrorCode::kUnsupported, "cannot list the destination",
                      [&] { StoredOutput output(*store_, "sim://bucket/new", folder()); });
   EXPECT_EQ(store_->count(SimRequest::kUpload) + store_->count(SimRequest::kPut), 0U);
 }
@@ -346,7 +346,7 @@ TEST_F(ReplacedOutputTest, data_stays_where_nobody_knows_whether_it_is_led_to) {
       throw UncertainError(url + ": lost");
     });
     EXPECT_EQ(replaced(),
-              "sim://bucket/run/step-4/.metadata: lost; the checkpoint that was there has lost its "
+              "sim://bucket/run/step-4/.metadata: lost; the old checkpoint has lost its "
               "seal; whether the new sim://bucket/run/step-4 is in place is not known, and these "
               "files of it may be: '.metadata', '__0_1.distcp'");
     EXPECT_EQ(files(), without(appears ? both(old_, new_) : both(new_, old_), "seal"));
@@ -376,15 +376,14 @@ TEST_F(ReplacedOutputTest, new_files_that_stay_beside_the_old_one_are_named) {
       return (request == SimRequest::kPut && url.ends_with(".metadata")) ||
              (request == SimRequest::kRemove && url.ends_with(".distcp"));
     });
-    EXPECT_THAT(replaced(), testing::EndsWith("; the checkpoint that was there has lost its seal; "
+    EXPECT_THAT(replaced(), testing::EndsWith("; the old checkpoint has lost its seal; "
                                               "files of the new one may be left: '__0_1.distcp'"));
     Files expected = without(old_, "seal");
     if (!unknown) expected[folder_name_ + "__0_1.distcp"] = "new";
     EXPECT_EQ(files(), expected);
   }
   fail_at([](SimRequest request, const std::string&) { return request == SimRequest::kRemove; });
-  EXPECT_THAT(replaced(),
-              testing::EndsWith("the checkpoint that was there may have lost its seal"));
+  EXPECT_THAT(replaced(), testing::EndsWith("the old checkpoint may have lost its seal"));
   EXPECT_EQ(files(), old_);
 }
 
@@ -420,7 +419,7 @@ TEST_F(StoredOutputTest, a_failed_replacement_says_what_became_of_the_old_one) {
   fail_at([](SimRequest request, const std::string&) { return request == SimRequest::kComplete; });
   StoredOutput output(*store_, kUrl, folder(true));
   add_checkpoint(output, "new");
-  test::expect_error(ErrorCode::kNetwork, "the checkpoint that was there is no longer whole",
+  test::expect_error(ErrorCode::kNetwork, "the old checkpoint is no longer complete",
                      [&] { output.commit(); });
 }
 

@@ -36,11 +36,11 @@ TEST(AskedFile, gives_the_bytes_of_the_parent) {
   const std::size_t rest = content.size() - 100;
   EXPECT_EQ(read_bytes(file, 100, rest), std::vector(content.begin() + 100, content.end()));
   expect_error(ErrorCode::kTruncated,
-               "bytes 3145732 to 3145732+2 are wanted, but there are only 3145733",
+               "bytes 3145732 to 3145732+2 are needed, but there are only 3145733",
                [&] { read_bytes(file, content.size() - 1, 2); });
   std::array<std::byte, 2> out{};
   expect_error(ErrorCode::kTruncated,
-               "2 bytes at byte 3145732 are wanted, but the file has 3145733",
+               "2 bytes at byte 3145732 are needed, but the file has 3145733",
                [&] { file.read_at(content.size() - 1, out); });
 }
 
