@@ -54,7 +54,7 @@ std::string format_from_suffix(const std::filesystem::path& destination) {
   }
   throw Error(ErrorCode::kUsage,
               cat(escape(destination.native()), ": the suffix ", quote(suffix),
-                  " names no format; use .pt, .safetensors or .h5"),
+                  " does not name a format; use .pt, .safetensors or .h5"),
               {Remedy::kNameFormat});
 }
 
@@ -81,8 +81,8 @@ std::unique_ptr<Output> plan_output(const std::string& format, const Checkpoint&
     if (tensor_number(content)) {
       throw Error(ErrorCode::kUnsupported,
                   source.description().path +
-                      ": is one tensor without a name, and safetensors names every tensor; write a "
-                      ".pt or .h5 file, which keep it as it is");
+                      ": is a single tensor without a name, but safetensors names every tensor; "
+                      "write a .pt or .h5 file, which keeps it as it is");
     }
     return safetensors::plan_output(source, content, destination, options.output,
                                     {options.max_shard_bytes}, options.drop_values);

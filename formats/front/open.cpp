@@ -63,7 +63,7 @@ std::vector<std::string> near_misses(const fs::path& folder) {
 
 std::string suggestion(const std::vector<std::string>& paths) {
   if (paths.empty()) return {};
-  std::string text = paths.size() == 1 ? "; this is one: " : "; these are some: ";
+  std::string text = paths.size() == 1 ? "; the checkpoint near it: " : "; checkpoints near it: ";
   for (std::size_t i = 0; i < paths.size(); ++i) text += (i == 0 ? "" : ", ") + paths[i];
   return text;
 }
@@ -169,7 +169,7 @@ std::unique_ptr<Checkpoint> open_file(const fs::path& path, const OpenOptions& o
   if (is_url(path.native()) && !in_store(path)) {
     throw Error(ErrorCode::kUnsupported,
                 escape(path.native()) +
-                    ": is a URL of no known kind of store; download it, or mount the store");
+                    ": is a URL of an unknown kind of store; download it, or mount the store");
   }
   std::string hint;
   const fs::path above = folder_of_place(path);

@@ -193,7 +193,7 @@ def refusals(tool, folder):
             (path, ["--join", "0,x"], ["error[USAGE]", "'x'"]),
             (path, ["--join", "0,1", "--keep", "7"], ["error[NOT_FOUND]"]),
             (path, ["--split", "up.*", "--of", "optm"], ["error[NOT_FOUND]", "did you mean 'optim'?"]),
-            (lost, ["--split", "up.*"], ["error[KEY]", "nothing here tells their names", "rekey --to name"]),
+            (lost, ["--split", "up.*"], ["error[KEY]", "their names are unknown", "rekey --to name"]),
             (unclear, ["--split", "up.*"], ["error[REKEY_AMBIGUOUS]", "may be 'up.bias' or 'norm.bias'", "rekey --to name"]),
             (several, ["--join", "0,1", "--keep", "0"], ["error[USAGE]", "holds 2 optimizers", "--of KEY"]),
             (tensor, ["--split", "up.*"], ["error[UNSUPPORTED]", "'lr' of group 0 is a tensor"]),

@@ -135,7 +135,7 @@ def names_for_numbers(folder):
         params = saved[folder.key]["param_groups"][0]["params"]
         saved[folder.key]["param_groups"][0]["params"] = [f"p{i}" for i in params]
     folder.edit(change)
-    folder.left_out("its parameters do not go by number")
+    folder.left_out("its parameters are not numbered")
 
 
 def a_state_of_no_parameter(folder):

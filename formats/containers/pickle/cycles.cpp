@@ -21,7 +21,8 @@ constexpr std::uint32_t kNameless = UINT32_MAX;
 std::uint32_t next_number() {
   static std::atomic<std::uint32_t> last{0};
   const std::uint32_t number = ++last;
-  if (number == 0) throw Error(ErrorCode::kLimitNodes, "more than 2^32 - 1 values hold themselves");
+  if (number == 0)
+    throw Error(ErrorCode::kLimitNodes, "more than 2^32 - 1 values contain themselves");
   return number;
 }
 

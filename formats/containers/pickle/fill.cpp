@@ -23,7 +23,7 @@ using Node = ValueAccess;
 
 [[noreturn]] void throw_sealed(std::string_view kind) {
   throw Error(ErrorCode::kCycle, cat("would change a ", kind,
-                                     " that is referred to already, as one that holds itself is"));
+                                     " that something already refers to; it may contain itself"));
 }
 
 [[noreturn]] void throw_wrong_kind(std::string_view what, const Value& value,

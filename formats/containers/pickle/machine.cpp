@@ -463,7 +463,7 @@ void PickleMachine::build() {
   if (!is_shared) {
     object = std::move(result);
   } else if (!Node::is_same(result, object)) {
-    fail(ErrorCode::kBuild, "the host replaces an object that the stream refers to again");
+    fail(ErrorCode::kBuild, "replaces an object that the stream refers to again");
   }
   check_top();
 }

@@ -160,7 +160,7 @@ class Scanner {
     const PickleOp op = reader_.opcode();
     switch (op) {
       case PickleOp::kProto:
-        reader_.fail(ErrorCode::kProto, "PROTO stands only at the beginning");
+        reader_.fail(ErrorCode::kProto, "PROTO is allowed only at the beginning");
       case PickleOp::kFrame:
         frame();
         return true;

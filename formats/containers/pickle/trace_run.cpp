@@ -71,7 +71,8 @@ class PickleTrace::Run {
 
   std::size_t fence() const { return marks_.empty() ? 0 : marks_.back(); }
   void need(std::size_t count) const {
-    if (stack_.size() - fence() < count) fail(ErrorCode::kStack, "takes more than there is");
+    if (stack_.size() - fence() < count)
+      fail(ErrorCode::kStack, "takes more values than the stack has");
   }
   Term pop() {
     need(1);
@@ -175,7 +176,7 @@ class PickleTrace::Run {
     const auto name_text = trace_.text(name);
     if (module_text && name_text)
       return push({Kind::kName, 0, trace_.number_of(*module_text, *name_text)});
-    host_.hidden_name(cat(reader_.where(), " takes a name whose text does not stand there"));
+    host_.hidden_name(cat(reader_.where(), " takes a name that is not a text in the pickle"));
     push_data();
   }
   void extension(std::uint64_t code) {

@@ -100,7 +100,7 @@ class PickleWriter {
         return little_endian(__builtin_bswap64(std::bit_cast<std::uint64_t>(*value.as_float())), 8);
       case ValueKind::kOpaque:
         if (const auto number = back_reference(value)) return fetch_cycle(*number);
-        throw Error(ErrorCode::kType, "a record of a reader cannot be pickled");
+        throw Error(ErrorCode::kType, "an internal record of the reader cannot be pickled");
       case ValueKind::kString:
         text(*value.as_string());
         return put(value);
@@ -154,8 +154,9 @@ class PickleWriter {
   void fetch_cycle(std::uint32_t number) {
     const std::optional<std::uint32_t> slot = sharing_.slot_of_cycle(number);
     if (!slot) {
-      throw Error(ErrorCode::kCycle,
-                  "a part of a container that holds itself is to be written without it");
+      throw Error(
+          ErrorCode::kCycle,
+          "a part of a container that contains itself cannot be written without the container");
     }
     numbered(PickleOp::kBinGet, PickleOp::kLongBinGet, *slot);
   }

@@ -202,7 +202,7 @@ void check_readable(const CentralHeader& header, std::string_view name) {
   };
   if ((header.common.flags & 1U) != 0) throw refuse("is encrypted");
   if ((header.common.flags & ~kKnownFlags) != 0)
-    throw refuse("has flags ", header.common.flags, ", not all known");
+    throw refuse("has flags ", header.common.flags, ", some of them unknown");
   if (header.common.method != zip::kMethodStored && header.common.method != zip::kMethodDeflated) {
     throw refuse("has compression method ", header.common.method,
                  ", expected 0 (stored) or 8 (deflated)");

@@ -104,7 +104,7 @@ void check_names_apart(const std::vector<ZipEntry>& entries) {
   const auto twice = std::adjacent_find(lower.begin(), lower.end());
   if (twice != lower.end()) {
     throw zip_error(ErrorCode::kZipDuplicate, "two entries are called ", quote(*twice),
-                    " in letters of other case, between which PyTorch does not tell");
+                    ", differing only in case, which PyTorch ignores");
   }
 }
 

@@ -56,7 +56,9 @@ class Scanner {
         if (kind_of_place_itself(path / name) != PlaceKind::kFolder) {
           unread(shown, {}, Error(ErrorCode::kNotRegular, "is a link to a folder; not followed"));
         } else if (depth == kMaxFolderDepth) {
-          unread(shown, {}, Error(ErrorCode::kLimitDepth, "lies too deep; name it itself"));
+          unread(
+              shown, {},
+              Error(ErrorCode::kLimitDepth, "is nested too deep; examine this folder by itself"));
         } else {
           folder(path / name, shown + "/", depth + 1);
         }
@@ -229,7 +231,7 @@ class Scanner {
     for (const auto& [begin, end] : covered) {
       if (begin > at) {
         look(std::make_shared<SourceRange>(file, at, std::min(begin, file->size()) - at), shown,
-             cat("bytes ", at, " to ", begin, ", of no item"), PickleSearch::kRest);
+             cat("bytes ", at, " to ", begin, ", which belong to no item"), PickleSearch::kRest);
       }
       at = std::max(at, std::min(end, file->size()));
     }

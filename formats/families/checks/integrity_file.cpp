@@ -41,7 +41,7 @@ void expect_text(const Json& list, std::string_view name, std::string_view expec
   if (member == nullptr) return;  // as in producers' readers: a missing member means `expected`
   if (member->as_string() != nullptr && *member->as_string() == expected) return;
   throw malformed(
-      cat("has the ", name, " ", quote(to_text(*member)), ", known is '", expected, "'"));
+      cat("has the ", name, " ", quote(to_text(*member)), ", expected '", expected, "'"));
 }
 
 bool is_digest(std::string_view text) {
@@ -61,14 +61,14 @@ std::vector<ListedFile> read_list(const File& file) {
   expect_text(list, "granularity", "file");
   if (const Json* version = list.find("version")) {
     if (version->as_int() == nullptr || *version->as_int() != 1)
-      throw malformed(cat("has the version ", to_text(*version), ", known is 1"));
+      throw malformed(cat("has the version ", to_text(*version), ", expected 1"));
   }
   const Json* files = list.find("files");
   if (files == nullptr || files->as_object() == nullptr) throw malformed("has no object 'files'");
   std::vector<ListedFile> listed;
   for (const auto& [name, digest] : *files->as_object()) {
     if (digest.as_string() == nullptr || !is_digest(*digest.as_string()))
-      throw malformed(cat(quote(name), " has no SHA-256, 64 lower-case digits of base 16"));
+      throw malformed(cat(quote(name), " has no SHA-256 (64 lower-case hexadecimal digits)"));
     listed.push_back({name, *digest.as_string()});
   }
   return listed;
@@ -96,7 +96,7 @@ std::optional<Finding> compare(const Folder& folder, const ListedFile& listed,
         .code = code, .message = std::move(message), .file = listed.name, .key = {}, .bytes = {}};
   };
   const auto file = folder.open_member_if_present(listed.name);
-  if (!file) return finding(ErrorCode::kSealMissing, "is missing, and is listed with a SHA-256");
+  if (!file) return finding(ErrorCode::kSealMissing, "is missing, but listed with a SHA-256");
   if (options.fast) return std::nullopt;
   const std::string digest = digest_of(*file, buffer, options);
   if (digest == listed.digest) return std::nullopt;

@@ -72,7 +72,7 @@ void look_into(const fs::path& folder, const std::string& prefix,
          .message = cat("was written at ", time_text(file->modified_ns), ", after .metadata (",
                         time_text(metadata->modified_ns),
                         "): a later save into this folder was interrupted, or the file was "
-                        "replaced; a seal would tell"),
+                        "replaced; a seal would show whether it is unchanged"),
          .file = prefix + name,
          .key = {},
          .bytes = {},

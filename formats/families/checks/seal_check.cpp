@@ -260,7 +260,7 @@ class SealCheck {
     for (const std::string& name : present) {
       if (!listed.contains(name)) {
         add(ErrorCode::kSealExtra,
-            "is not in the seal: it was added later, or the seal is that of another checkpoint",
+            "is not in the seal: it was added later, or the seal belongs to another checkpoint",
             name);
       }
     }
@@ -270,7 +270,7 @@ class SealCheck {
                           (place_.only.ends_with('/') && file.name.starts_with(place_.only));
       if (!counts) return true;
       if (there.contains(file.name)) return false;
-      add(ErrorCode::kSealMissing, cat("is missing; the seal has it with ", file.bytes, " bytes"),
+      add(ErrorCode::kSealMissing, cat("is missing; the seal lists it with ", file.bytes, " bytes"),
           file.name);
       return true;
     });
@@ -307,7 +307,7 @@ class SealCheck {
       if (!crc || *crc == sealed_[i].crc) continue;
       add(ErrorCode::kSealMismatch,
           cat("CRC-32 of the file sealed ", hex32(sealed_[i].crc), ", computed ", hex32(*crc),
-              ": its content was changed after it was sealed, or it is the file of another save"),
+              ": the file was changed after it was sealed, or belongs to another save"),
           sealed_[i].name);
     }
   }

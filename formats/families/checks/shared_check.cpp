@@ -27,11 +27,11 @@ Findings check_shared_files(const std::filesystem::path& folder) {
       if (now.modified_ns == then.modified_ns && now.bytes == then.bytes) continue;
       findings.push_back(
           {.code = ErrorCode::kSharedChanged,
-           .message = cat("was written to after it was shared with the folder it came from",
+           .message = cat("was changed after it was linked",
                           now.bytes == then.bytes
                               ? std::string()
-                              : cat(", and has ", now.bytes, " bytes where it had ", then.bytes),
-                          ": what it holds now is that folder's"),
+                              : cat(" (", now.bytes, " bytes now, ", then.bytes, " then)"),
+                          ": it now holds the data of the folder it came from"),
            .file = then.name,
            .key = {},
            .bytes = {}});

@@ -21,7 +21,7 @@ std::string encoded(const Value& value, const std::string& key) {
   TorchSaveLayout layout(value);
   if (!layout.storages().empty()) {
     throw Error(ErrorCode::kUnsupported,
-                quote(key, 200) + ": a changed value that holds tensors is not written here");
+                quote(key, 200) + ": a changed value that holds tensors cannot be written");
   }
   std::string out(layout.bytes(), '\0');
   layout.write_rest({}, [&](std::uint64_t offset, std::span<const std::byte> bytes) {

@@ -58,9 +58,9 @@ Metadata read_metadata_file(const Folder& folder, const std::string& name,
   const bool data = std::any_of(names.begin(), names.end(),
                                 [](const auto& n) { return rank_of_data_file(n).has_value(); });
   if (temp) {
-    hint = "; .metadata.tmp is there: the save was interrupted before it was complete";
+    hint = ", but .metadata.tmp: the save was interrupted";
   } else if (data) {
-    hint = "; data files are there: the save was interrupted, or is still going on";
+    hint = ", but data files: the save was interrupted, or is still running";
   }
   throw Error(ErrorCode::kNoMetadata, escape(folder.path().native()) + ": has no .metadata" + hint,
               {Remedy::kEarlier});
@@ -299,7 +299,7 @@ class DcpCheckpoint : public Checkpoint, public TensorObjects {
           warn(name, "no item lies in this file: it is left over from another save");
       }
       if (central && rank_of_local_metadata(name))
-        warn(name, "lies beside .metadata, which counts alone");
+        warn(name, "is ignored, because the folder has a .metadata");
       if (central && name == kMetadataTempName) {
         warn(name,
              "lies beside .metadata: a later save into this folder was interrupted, and may have "
@@ -327,7 +327,8 @@ class DcpCheckpoint : public Checkpoint, public TensorObjects {
     const auto entries = mapping_entries(item.torch.root);
     if (!entries) {
       throw Error(ErrorCode::kMetaType,
-                  item.place.file + ": holds no dict, as those of " + description_.layout + " do");
+                  item.place.file + ": does not hold a dict, as it does in folders of the layout " +
+                      description_.layout);
     }
     try {
       for (ValueEntry& entry : members(*entries, location)) index_.add(std::move(entry));
@@ -384,13 +385,13 @@ class DcpCheckpoint : public Checkpoint, public TensorObjects {
       const std::string* const name = key.as_string();
       if (name == nullptr) throw Error(ErrorCode::kKey, "a key is not text");
       if (!keys.insert(*name).second)
-        throw Error(ErrorCode::kKey, cat("the key ", quote(*name, 200), " is there twice"));
+        throw Error(ErrorCode::kKey, cat("the key ", quote(*name, 200), " occurs twice"));
       out.push_back({*name, {*name}, location, true});
     }
     const auto check = [&](const std::string& key) {
       if (keys.contains(key)) {
         throw Error(ErrorCode::kKey,
-                    cat("the key ", quote(key, 200), " is that of an item of the folder, too"));
+                    cat("the key ", quote(key, 200), " is also the key of an item of the folder"));
       }
     };
     for (const TensorEntry& tensor : index_.tensors) check(tensor.key);

@@ -59,7 +59,7 @@ Item item_bytes(const std::shared_ptr<const File>& file, const Location& locatio
   for (const std::string& transform : transforms) {
     if (!is_zstd(transform)) {
       throw Error(ErrorCode::kUnsupported,
-                  cat("transform ", quote(transform), " is unknown, known is 'stream.zstd/1'"));
+                  cat("transform ", quote(transform), " is unknown, expected 'stream.zstd/1'"));
     }
     const std::uint64_t limit =
         std::max(kMinExpandedBytes, location.length > UINT64_MAX / kMaxExpansion
@@ -92,8 +92,9 @@ Item open_item(const std::shared_ptr<const File>& file, const Location& location
           const auto found = std::find_if(header.tensors.begin(), header.tensors.end(),
                                           [&](const auto& tensor) { return tensor.name == key; });
           if (found == header.tensors.end()) {
-            throw Error(ErrorCode::kRecordMissing,
-                        cat("the safetensors data at byte ", location.offset, " lack it"));
+            throw Error(
+                ErrorCode::kRecordMissing,
+                cat("the safetensors data at byte ", location.offset, " do not contain this key"));
           }
           item.tensor = *found;
           item.stream.reset();
@@ -163,8 +164,8 @@ ChunkData item_tensor(const Item& item, const std::string& key, DType dtype,
       if (special.empty()) throw refuse(ErrorCode::kType, "the item holds no tensor");
       throw refuse(ErrorCode::kUnsupported,
                    "the tensor is " + special_tensor_text(item.torch.root) +
-                       (special == "subclass" ? ", which its own library alone takes apart"
-                                              : ", which has no chunks that could be joined"));
+                       (special == "subclass" ? ", which only its own library can take apart"
+                                              : ", whose chunks cannot be joined"));
     }
     found_shape = tensor->shape;
     found_dtype = tensor->dtype;

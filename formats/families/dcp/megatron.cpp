@@ -73,8 +73,8 @@ void check_members(const Json& json, MegatronFolder& result) {
     } else if (const std::string text = to_text(one.second); text != known->value) {
       warn(cat(name, " is ", quote(text, kMaxShown), ", expected ", known->value));
     } else if (known->of_file && result.common == MegatronFolder::Common::kItem) {
-      warn(cat(name, " is there, although the common state is the item '", kMegatronCommonKey,
-               "': Megatron-Core up to 0.18 loads no folder without ", kMegatronCommonName));
+      warn(cat(name, " is present, although the common state is the item '", kMegatronCommonKey,
+               "': Megatron-Core up to 0.18 does not load a folder without ", kMegatronCommonName));
     }
   }
 }
@@ -112,7 +112,7 @@ std::optional<MegatronFolder> megatron_folder(const Folder& folder,
         ErrorCode::kNoMetadata,
         cat("is missing beside ",
             common ? std::string(kMegatronCommonName) : cat("the item '", kMegatronCommonKey, "'"),
-            ": Megatron-Core writes it last, and loads no folder without it"),
+            ": Megatron-Core writes it last, and does not load a folder without it"),
         Finding::Severity::kWarning));
     return result;
   }
@@ -124,12 +124,11 @@ std::optional<MegatronFolder> megatron_folder(const Folder& folder,
     if (!common && !item) {
       // Other programs write files named metadata.json, too.
       if (!known) return std::nullopt;
-      result.findings.push_back(found(
-          ErrorCode::kShardMissing,
-          cat("is missing, and so is the item '", kMegatronCommonKey,
-              "', which Megatron-Core writes in its place from 0.19 on: it loads no folder without "
-              "either"),
-          Finding::Severity::kDamage, kMegatronCommonName));
+      result.findings.push_back(found(ErrorCode::kShardMissing,
+                                      cat("is missing, and so is the item '", kMegatronCommonKey,
+                                          "', which Megatron-Core writes in its place from 0.19 "
+                                          "on: it does not load a folder that has neither"),
+                                      Finding::Severity::kDamage, kMegatronCommonName));
     }
     if (!known) {
       result.findings.push_back(

@@ -37,7 +37,8 @@ void merge_metadata(Metadata& whole, Metadata part) {
   for (const ValueEntry& value : whole.index.values) values.insert(value.key);
   const auto check_kind = [](const std::string& key, bool other_kind) {
     if (other_kind)
-      throw Error(ErrorCode::kMetaType, quote(key) + ": a tensor to one rank, a value to another");
+      throw Error(ErrorCode::kMetaType,
+                  quote(key) + ": is a tensor on one rank and a value on another");
   };
   for (const Index::EntryRef& ref : part.index.order) {
     if (!ref.is_tensor) {

@@ -110,7 +110,7 @@ class Assembler {
     out_.version = *version;
     if (*version != kKnownVersion) {
       warn(ErrorCode::kVersion,
-           cat("version is ", quote(*version), ", known is '", kKnownVersion, "'"));
+           cat("version is ", quote(*version), ", expected '", kKnownVersion, "'"));
     }
   }
 
@@ -121,11 +121,10 @@ class Assembler {
       // PyTorch's own writers leave None if nothing was flattened; an object comes from a custom
       // planner.
       if (!t_.root.has_planner_data) {
-        warn(ErrorCode::kMetaType, "planner_data is missing; each key is taken as it stands");
+        warn(ErrorCode::kMetaType, "planner_data is missing; keys are not split into paths");
       } else if (!t_.root.planner_data.is_none() && t_.root.planner_data.as_object() == nullptr) {
-        warn(ErrorCode::kMetaType,
-             cat("planner_data is ", kind_name(t_.root.planner_data.kind()),
-                 ", expected a dict or None; each key is taken as it stands"));
+        warn(ErrorCode::kMetaType, cat("planner_data is ", kind_name(t_.root.planner_data.kind()),
+                                       ", expected a dict or None; keys are not split into paths"));
       }
       return;
     }

@@ -176,7 +176,7 @@ class MetadataHost : public PickleHost {
         break;
     }
     throw Error(ErrorCode::kReduce,
-                cat("call of ", name_of(callable), ": it is not called in a .metadata"));
+                cat("call of ", name_of(callable), ": not expected in a .metadata"));
   }
 
   Value new_object(const Value& cls, Value args) override {
@@ -185,7 +185,7 @@ class MetadataHost : public PickleHost {
       return PickleHost::new_object(cls, std::move(args));
     if (cls.as_global() == nullptr || tag < MetadataClass::kFirstRecord) {
       throw Error(ErrorCode::kReduce,
-                  cat("object of ", name_of(cls), ": it is not a class of a .metadata"));
+                  cat("object of ", name_of(cls), ": not expected in a .metadata"));
     }
     if (!args.items().empty()) {
       throw Error(ErrorCode::kReduce, cat("object of ", name_of(cls), ": expected no arguments"));
@@ -220,7 +220,7 @@ class MetadataHost : public PickleHost {
       case MetadataClass::kPlan:
         break;
       default:
-        throw Error(ErrorCode::kBuild, "state of a record that has none");
+        throw Error(ErrorCode::kBuild, "a state for an object that has none");
     }
     return object;
   }
@@ -237,11 +237,10 @@ class MetadataHost : public PickleHost {
   }
 
   static Error not_allowed(const GlobalName& name) {
-    return {ErrorCode::kGlobal,
-            cat("global ", quote(name.dotted()),
-                " is not allowed; a checkpoint has no use for it unless a planner of your own "
-                "wrote it"),
-            {Remedy::kAllowGlobal, name.dotted()}};
+    return {
+        ErrorCode::kGlobal,
+        cat("global ", quote(name.dotted()), " is not allowed; only a custom planner writes it"),
+        {Remedy::kAllowGlobal, name.dotted()}};
   }
 
   static std::string name_of(const Value& value) {

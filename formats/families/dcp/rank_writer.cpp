@@ -48,7 +48,7 @@ class ChunkBytes {
 void check_position(const OutputStream& out, std::uint64_t planned) {
   if (out.position() == planned) return;
   throw Error(ErrorCode::kExtent, cat(out.file().name(), ": wrote ", out.position(),
-                                      " bytes where the layout has ", planned));
+                                      " bytes, but the plan has ", planned));
 }
 
 bool has_elements(std::span<const std::int64_t> shape) {
@@ -79,8 +79,7 @@ RankPlan::RankPlan(const Value& content, std::span<const PartTensor> tensors,
         if (!tensors[storage.tensor.value().number].writers) continue;
         throw Error(ErrorCode::kUnsupported,
                     cat(quote(entries_[e].key, 200), ": is a ", kind_name(entries_[e].value.kind()),
-                        " with a tensor of which each rank has a part; only dicts and lists are "
-                        "taken apart"));
+                        " that holds a sharded tensor; only dicts and lists may hold one"));
       }
       continue;
     }

@@ -173,7 +173,8 @@ class Rewriting : public RewrittenDcp {
       throw Error(ErrorCode::kUnsupported,
                   cat(quote(value.key, 200), ": lies in ",
                       meta_name_.empty() ? std::string(dcp::kMegatronCommonKey) : meta_name_,
-                      " and cannot become ", quote(leaf.key, 200), ", which lies deeper"));
+                      " and cannot be renamed to ", quote(leaf.key, 200),
+                      ": keys there have a single level"));
     }
     meta_changed_ = meta_changed_ || leaf.path != value.path;
     meta_.emplace_back(leaf.key, leaf.value);
@@ -212,11 +213,10 @@ class Rewriting : public RewrittenDcp {
         const auto bytes = read_bytes(*file, location.offset, kZipMagic.size());
         if (std::equal(bytes.begin(), bytes.end(), std::as_bytes(std::span(kZipMagic)).begin()))
           continue;
-        throw Error(
-            ErrorCode::kUnsupported,
-            cat(file->name(), ": ", quote(index_.tensors[*entry.tensor].key, 200),
-                ": its item is not a torch.save archive and carries its name in it; convert "
-                "the checkpoint first"));
+        throw Error(ErrorCode::kUnsupported,
+                    cat(file->name(), ": ", quote(index_.tensors[*entry.tensor].key, 200),
+                        ": its item is not a torch.save archive and contains the name; convert the "
+                        "checkpoint first"));
       }
     }
   }

@@ -100,7 +100,7 @@ std::vector<Leaf> entries_of(const Value& content) {
   if (!top) {
     throw Error(ErrorCode::kUnsupported,
                 cat("the object is a ", kind_name(content.kind()),
-                    ", and a folder of torch.distributed.checkpoint holds a dict"));
+                    ", but a folder of torch.distributed.checkpoint holds a dict"));
   }
   if (top->empty()) return {};
   TupleHider hider;
@@ -120,7 +120,7 @@ std::vector<Leaf> entries_of(const Value& content) {
     if (!special.empty()) {
       throw Error(ErrorCode::kUnsupported,
                   cat(quote(entry.key, 200), ": the tensor is ", special,
-                      ", and a folder of torch.distributed.checkpoint holds dense ones"),
+                      ", but a folder of torch.distributed.checkpoint holds only dense tensors"),
                   {Remedy::kExclude, entry.key});
     }
   }
@@ -249,7 +249,7 @@ void ShardingRule::check_choice(const std::vector<Leaf>& entries) const {
   for (const Leaf& entry : entries) {
     if (any_matches(choice_.shard, entry.key) && any_matches(choice_.replicate, entry.key)) {
       throw Error(ErrorCode::kUsage,
-                  cat(quote(entry.key, 200), ": is to be cut and to be kept whole"));
+                  cat(quote(entry.key, 200), ": is chosen both to be cut and to be kept whole"));
     }
   }
 }

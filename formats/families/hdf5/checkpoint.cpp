@@ -157,10 +157,9 @@ class Hdf5Checkpoint : public Checkpoint {
   ChunkData run_of(const Dataset& dataset) const {
     auto data = dense_data(file_, dataset);
     if (data) return *std::move(data);
-    throw Error(ErrorCode::kUnsupported,
-                cat(file_->name(), ": ", path_text(dataset.path),
-                    ": was stored anew by another program; delete the group .fsdp to read the "
-                    "file without what fsdp-ckpt keeps there"));
+    throw Error(ErrorCode::kUnsupported, cat(file_->name(), ": ", path_text(dataset.path),
+                                             ": was rewritten by another program; delete the group "
+                                             ".fsdp to read the file as a plain HDF5 file"));
   }
 
   // ---- files of ours
@@ -225,8 +224,8 @@ class Hdf5Checkpoint : public Checkpoint {
     findings_.push_back(
         {.code = ErrorCode::kH5Checksum,
          .message = cat("structure: CRC-32 stored ", hex32(wanted), ", computed ", hex32(computed),
-                        "; damage, or another program changed the file: "
-                        "deleting the group .fsdp lets it be read as it is"),
+                        "; the file is damaged, or another program changed it: delete the group "
+                        ".fsdp to read it as a plain HDF5 file"),
          .file = index_.files[0].name,
          .key = {},
          .bytes = {}});
@@ -316,7 +315,7 @@ class Hdf5Checkpoint : public Checkpoint {
     for (const Attribute& attribute : content_.attributes) {
       const KeyPath path = key_path(attribute.path);
       if (sources_.contains(path) || taken.contains(attribute.path)) {
-        warn(attribute.path, "attribute has the name of a dataset or group, and is left out");
+        warn(attribute.path, "the attribute is left out: a dataset or group has the same name");
         continue;
       }
       add_value(path, value_of(attribute));

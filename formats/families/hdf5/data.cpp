@@ -190,7 +190,7 @@ void check_signature(const File& file) {
   if (const auto at = user_block(file)) {
     throw Error(ErrorCode::kH5Open,
                 cat(file.name(), ": has a user block of ", *at,
-                    " bytes in front, which is not read; h5unjam takes it off"));
+                    " bytes in front, which is not supported; h5unjam removes it"));
   }
   throw Error(ErrorCode::kH5Open, file.name() + ": has no HDF5 signature at byte 0");
 }

@@ -67,7 +67,8 @@ void encode_dataset(const Dataset& dataset, Encoder& out) {
 }
 
 [[noreturn]] void unsound(const std::string& why) {
-  throw Error(ErrorCode::kH5ReaderFailed, "the reading process sent no sound description: " + why);
+  throw Error(ErrorCode::kH5ReaderFailed,
+              "the reading process sent an invalid description: " + why);
 }
 
 class Decoder {
@@ -162,7 +163,7 @@ void check_dataset(const Dataset& dataset, std::uint64_t file_bytes) {
   }
   std::uint64_t cells = 1;
   for (const std::int64_t size : grid_of(dataset)) cells *= static_cast<std::uint64_t>(size);
-  if (dataset.chunks.size() != cells) unsound("another number of chunks than the grid has");
+  if (dataset.chunks.size() != cells) unsound("another number of chunks than in the grid");
   for (const StoredChunk& chunk : dataset.chunks) check_chunk(dataset, chunk, file_bytes);
 }
 
@@ -238,7 +239,8 @@ Attribute decode_attribute(Decoder& in) {
   attribute.is_list = in.number_below(2, "list flag") == 1;
   const std::size_t items = in.count(16, "items");
   for (std::size_t i = 0; i < items; ++i) attribute.items.push_back(decode_scalar(in));
-  if (!attribute.is_list && attribute.items.size() > 1) unsound("one value that is several");
+  if (!attribute.is_list && attribute.items.size() > 1)
+    unsound("several items in an attribute that is not a list");
   return attribute;
 }
 
@@ -285,7 +287,7 @@ void check_claim(const Dataset& dataset, std::uint64_t file_bytes) {
   if (numel > most / item_bytes(dataset.dtype)) {
     throw Error(ErrorCode::kLimitSize,
                 cat("claims shape ", shape_text(dataset.shape), " of ", torch_name(dataset.dtype),
-                    ", more than a file of ", file_bytes, " bytes can stand for"));
+                    ", more than a file of ", file_bytes, " bytes can expand to"));
   }
   if (dataset.storage != Dataset::Storage::kChunked) return;
   if (dataset.chunk_shape.size() != dataset.shape.size()) {

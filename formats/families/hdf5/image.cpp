@@ -388,8 +388,7 @@ FileImage lay_out(const FilePlan& plan) {
         const Library library;
         return encoded(Layout(plan).run());
       } catch (const std::bad_alloc&) {
-        throw Error(ErrorCode::kOutOfMemory,
-                    "laying the HDF5 file out takes more memory than there is");
+        throw Error(ErrorCode::kOutOfMemory, "not enough memory to lay out the HDF5 file");
       }
     });
   };

@@ -117,8 +117,7 @@ class Hdf5Output : public Output {
   CopyResult write(const CopyOptions& options) override {
     if (options.journal->asked()) {
       throw Error(ErrorCode::kUnsupported,
-                  cat(escape(destination_.native()),
-                      ": what was written of an HDF5 file cannot be used by a later run"));
+                  cat(escape(destination_.native()), ": an HDF5 output cannot be resumed"));
     }
     const auto output = new_file(destination_, options_);
     OutputFile& out = output->file();
@@ -373,7 +372,8 @@ class Hdf5Output : public Output {
     shape.dtype = planned.dtype;
     shape.shape = planned.shape;
     const auto crc = progress.crc.total(shape.bytes());
-    if (!crc) throw Error(ErrorCode::kHole, path_text(planned.path) + ": was not written whole");
+    if (!crc)
+      throw Error(ErrorCode::kHole, path_text(planned.path) + ": was not written completely");
     planned.crc = *crc;
     const auto runs = runs_for(number);
     for (std::size_t c = 0; c < progress.chunks.size(); ++c) {
@@ -410,7 +410,8 @@ class Hdf5Output : public Output {
     };
     if (known.bytes != image_.bytes ||
         !std::equal(known.places.begin(), known.places.end(), image_.places.begin(), same)) {
-      throw Error(ErrorCode::kUnsupported, "libhdf5 lays the same file out in two ways");
+      throw Error(ErrorCode::kUnsupported,
+                  "libhdf5 laid the same file out differently the second time");
     }
     for (const auto& [offset, bytes] : known.structure)
       out.write_at(offset, std::as_bytes(std::span(bytes)));

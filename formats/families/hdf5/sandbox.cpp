@@ -286,10 +286,11 @@ void check_status(int status, const SandboxLimits& limits) {
   if (WIFSIGNALED(status)) {
     const int number = WTERMSIG(status);
     if (number == SIGXCPU)
-      failed(cat("was ended: more than ", limits.cpu_seconds, " seconds of processor time"));
-    if (number == SIGKILL) failed("was killed from outside, as the kernel does without memory");
+      failed(cat("was ended after ", limits.cpu_seconds, " seconds of processor time"));
+    if (number == SIGKILL)
+      failed("was killed from outside; the kernel does so when memory runs out");
     failed(cat("crashed with signal ", number, " (", ::strsignal(number),
-               "), as libhdf5 does over a malformed file, or where memory runs out"));
+               "); libhdf5 does so on a malformed file, or when memory runs out"));
   }
   switch (WEXITSTATUS(status)) {
     case 0:

@@ -210,7 +210,7 @@ std::string type_words(hid_t type) {
       if (little_endian(type)) return "an integer of " + bits + " bits";
       return "a big-endian integer";
     case H5T_FLOAT:
-      if (little_endian(type)) return "a float of " + bits + " bits in no layout that is known";
+      if (little_endian(type)) return "a float of " + bits + " bits in an unknown layout";
       return "a big-endian float";
     case H5T_STRING:
       return "text";

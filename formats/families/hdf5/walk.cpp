@@ -136,7 +136,7 @@ class Walk {
     const std::string self = identity(id);
     if (!above_.insert(self).second) {
       throw Error(ErrorCode::kH5Link,
-                  path_text(path_) + ": is a group that it lies in: links lead round in a circle");
+                  path_text(path_) + ": links form a cycle: the group contains itself");
     }
     const std::size_t before = out_.datasets.size() + out_.attributes.size();
     group_attributes(id);
@@ -290,7 +290,8 @@ class Walk {
     for (int d = 0; d < rank; ++d) out.chunk_shape.push_back(static_cast<std::int64_t>(sizes[d]));
     unsigned options = 0;
     if (H5Pget_chunk_opts(made, &options) >= 0 && options != 0)
-      throw Error(ErrorCode::kUnsupported, "leaves filters out of chunks at its edges");
+      throw Error(ErrorCode::kUnsupported,
+                  "has edge chunks without filters, which is not supported");
   }
 
   static void filters_of(hid_t made, Dataset& out) {
@@ -307,9 +308,9 @@ class Walk {
           filter != H5Z_FILTER_FLETCHER32) {
         name[sizeof name - 1] = '\0';
         throw Error(ErrorCode::kUnsupported,
-                    cat("is filtered by number ", filter, " (", quote(name),
-                        "), expected deflate, shuffle or fletcher32; h5repack -f NONE or "
-                        "GZIP=6 changes that"));
+                    cat("has filter ", filter, " (", quote(name),
+                        "), expected deflate, shuffle or fletcher32; rewrite the file with "
+                        "h5repack -f NONE or -f GZIP=6"));
       }
       out.filters.push_back(static_cast<Filter>(filter));
     }
@@ -411,7 +412,8 @@ class Walk {
       // A number that fits std::int64_t is held as one.
       const auto* number = std::get_if<std::int64_t>(value);
       if (number == nullptr || *number < 0 || (name == kCrcAttribute && *number > UINT32_MAX))
-        throw Error(ErrorCode::kH5Type, "attribute " + quote(name) + " is not a number that fits");
+        throw Error(ErrorCode::kH5Type,
+                    "attribute " + quote(name) + " is not a whole number in range");
       if (name == kCrcAttribute) {
         out.crc = static_cast<std::uint32_t>(*number);
       } else {
@@ -458,7 +460,7 @@ class Walk {
     const std::uint64_t most = kFreeNames + file_.size() / kBytesPerName;
     if (names_ > most) {
       throw Error(ErrorCode::kLimitNodes, cat("has more than ", most, " names in ", file_.size(),
-                                              " bytes: groups that many links lead to"));
+                                              " bytes: many links lead to the same groups"));
     }
   }
   void count_cells(std::uint64_t count) {

@@ -58,8 +58,8 @@ class Walk {
       if (own != nullptr && (own->contains(below + name) || name.ends_with(".distcp"))) continue;
       if (++looked_ > kMaxLooked) {
         throw Error(ErrorCode::kLimitEntries,
-                    cat(escape(root_.native()), ": more than ", kMaxLooked,
-                        " files and folders to look through"));
+                    cat(escape(root_.native()), ": holds more than ", kMaxLooked,
+                        " files and folders, the limit of a search"));
       }
       if (name.starts_with('.')) continue;  // also an output while it is written
       Child child{name, {}};
@@ -71,8 +71,9 @@ class Walk {
         child.contents.kind = Contents::Kind::kCheckpoint;
       } else if (kind == PlaceKind::kFolder) {
         if (levels == 0) {
-          throw Error(ErrorCode::kLimitEntries, cat(escape(root_.native()), ": folders more than ",
-                                                    kMaxLevels, " deep to look through"));
+          throw Error(ErrorCode::kLimitEntries,
+                      cat(escape(root_.native()), ": holds folders more than ", kMaxLevels,
+                          " levels deep, the limit of a search"));
         }
         const std::string start = below + name + "/";
         const bool read = own != nullptr && has_prefix(*own, start);
@@ -239,7 +240,7 @@ Findings missing_model(const std::vector<std::string>& paths) {
   const bool understood = std::all_of(paths.begin(), paths.end(), is_part_name);
   if (!understood || !any(PartRole::kOptimizer) || any(PartRole::kModel)) return {};
   return {{.code = ErrorCode::kShardMissing,
-           .message = cat("holds ", joined(paths, ", "), ", and no model"),
+           .message = cat("holds ", joined(paths, ", "), ", but no model"),
            .file = {},
            .key = {},
            .bytes = {}}};

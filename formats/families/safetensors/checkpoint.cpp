@@ -227,7 +227,7 @@ std::unique_ptr<Checkpoint> open_folder(const std::filesystem::path& path,
       index ? std::vector<std::string>{*index} : names_ending(names, kIndexSuffix);
   if (indexes.size() > 1) {
     throw Error(ErrorCode::kIndex, cat(shown, ": has several index files, ", quote(indexes[0]),
-                                       " and ", quote(indexes[1]), "; name the one that is meant"));
+                                       " and ", quote(indexes[1]), "; name one of them"));
   }
   if (indexes.size() == 1) {
     const FileIndex parsed = read_index(*folder, indexes[0]);

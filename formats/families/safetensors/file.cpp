@@ -53,17 +53,17 @@ std::uint64_t read_length(const ByteSource& source, std::uint64_t offset) {
   }
   const std::uint64_t length = load_u64(read_bytes(source, offset, kLengthBytes), 0);
   if (length > kMaxHeaderBytes) {
-    throw Error(ErrorCode::kStHeader, cat("the header is said to have ", length, " bytes, at most ",
-                                          kMaxHeaderBytes, " are allowed"));
+    throw Error(ErrorCode::kStHeader, cat("the length of the header is ", length,
+                                          " bytes, at most ", kMaxHeaderBytes, " are allowed"));
   }
   if (length > available - kLengthBytes) {
     throw Error(ErrorCode::kStHeader,
-                cat("the header is said to have ", length, " bytes at byte ", offset + kLengthBytes,
-                    ", but only ", available - kLengthBytes, " remain"));
+                cat("the length of the header is ", length, " bytes at byte ",
+                    offset + kLengthBytes, ", but only ", available - kLengthBytes, " remain"));
   }
   if (length < 2)
     throw Error(ErrorCode::kStHeader,
-                cat("the header is said to have ", length, " bytes, at least 2"));
+                cat("the length of the header is ", length, " bytes, at least 2"));
   return length;
 }
 
@@ -156,7 +156,7 @@ void append_metadata(std::string& json,
   for (const auto& [key, value] : metadata) names.push_back(key);
   if (const auto twice = find_duplicate(names)) {
     throw Error(ErrorCode::kStMetadata,
-                cat(kMetadataKey, ": key ", quote(names[*twice]), " is there twice"));
+                cat(kMetadataKey, ": key ", quote(names[*twice]), " occurs twice"));
   }
   append_json_string(json, kMetadataKey);
   json += ":{";
@@ -192,7 +192,7 @@ std::string make_header(std::vector<Tensor>& tensors,
   names.reserve(tensors.size());
   for (const Tensor& tensor : tensors) names.push_back(tensor.name);
   if (const auto twice = find_duplicate(names)) {
-    throw Error(ErrorCode::kStDuplicate, cat("tensor ", quote(names[*twice]), " is there twice"));
+    throw Error(ErrorCode::kStDuplicate, cat("tensor ", quote(names[*twice]), " occurs twice"));
   }
   std::string out(kLengthBytes, '\0');
   out += '{';

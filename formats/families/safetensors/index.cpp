@@ -158,7 +158,7 @@ std::string make_index(const FileIndex& index) {
   for (const IndexEntry& entry : index.weight_map) {
     check_entry(entry, ".safetensors");
     if (!seen.insert(entry.tensor).second)
-      throw index_error(cat("tensor ", quote(entry.tensor), " is there twice"));
+      throw index_error(cat("tensor ", quote(entry.tensor), " occurs twice"));
     map.emplace_back(entry.tensor, entry.file);
   }
   Json::Object metadata;
@@ -232,7 +232,7 @@ std::optional<std::vector<SavedOffsets>> saved_offsets(const Header& header) {
   // A tensor's name is never empty, so an entry with an empty name was not filled.
   for (std::size_t i = 0; i < result.size(); ++i) {
     if (result[i].tensor.empty())
-      throw sharding_error(cat("says nothing of tensor ", quote(header.tensors[i].name)));
+      throw sharding_error(cat("does not list tensor ", quote(header.tensors[i].name)));
   }
   return result;
 }

@@ -61,13 +61,13 @@ class SafetensorsOutput : public Output {
           cat(source_.description().path, ": ", key.empty() ? "the object" : quote(key, 200),
               values > 1 ? cat(" and ", values - 1, " more") : std::string(),
               values > 1 ? " are not tensors" : " is not a tensor",
-              ", and safetensors holds tensors alone"),
+              ", and safetensors holds only tensors"),
           {Remedy::kDropValues});
     }
     if (tensors == 0) {
       throw Error(
           ErrorCode::kUnsupported,
-          source_.description().path + ": holds no tensor, and safetensors holds tensors alone");
+          source_.description().path + ": holds no tensor, and safetensors holds only tensors");
     }
   }
 

@@ -114,7 +114,7 @@ class HeaderParser : public JsonHandler {
     if (in_metadata_) {
       if (metadata_seen_) {
         throw Error(ErrorCode::kStDuplicate,
-                    cat(kMetadataKey, " stands in the header a second time at byte ", offset));
+                    cat(kMetadataKey, " occurs in the header a second time at byte ", offset));
       }
       metadata_seen_ = true;
       return;
@@ -272,14 +272,14 @@ void refuse_duplicates(const HeaderJson& header) {
   for (const HeaderEntry& entry : header.entries) names.push_back(entry.tensor.name);
   if (const auto twice = find_duplicate(names)) {
     throw Error(ErrorCode::kStDuplicate,
-                cat("tensor ", quote(names[*twice]), " stands in the header a second time at byte ",
+                cat("tensor ", quote(names[*twice]), " occurs in the header a second time at byte ",
                     header.entries[*twice].name_offset));
   }
   names.clear();
   for (const auto& [key, value] : header.metadata) names.push_back(key);
   if (const auto twice = find_duplicate(names)) {
     throw Error(ErrorCode::kStMetadata,
-                cat(kMetadataKey, ": key ", quote(names[*twice]), " stands there twice"));
+                cat(kMetadataKey, ": key ", quote(names[*twice]), " occurs twice"));
   }
 }
 

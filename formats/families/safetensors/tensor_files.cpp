@@ -8,7 +8,7 @@
 namespace fsdp::formats::safetensors {
 
 Value TensorFiles::value(const ValueEntry& value) const {
-  throw Error(ErrorCode::kNotFound, quote(value.key) + ": safetensors files hold tensors alone");
+  throw Error(ErrorCode::kNotFound, quote(value.key) + ": safetensors files hold only tensors");
 }
 
 ChunkData TensorFiles::storage(const StorageRef& storage) const {

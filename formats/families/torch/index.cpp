@@ -51,7 +51,7 @@ class TorchIndexCheckpoint : public TorchFileSet {
     const std::uint32_t file = add_file(name, std::nullopt);
     const auto entries = mapping_entries(torch(file).root);
     if (!entries)
-      throw Error(ErrorCode::kMetaType, path_of(file) + ": holds no dict, as such files do");
+      throw Error(ErrorCode::kMetaType, path_of(file) + ": does not hold a dict, as such files do");
     for (const auto& [key, value] : *entries) {
       if (key.as_string() == nullptr)
         throw Error(ErrorCode::kKey, path_of(file) + ": a key is not text");
@@ -102,7 +102,7 @@ class TorchIndexCheckpoint : public TorchFileSet {
         text += (text.empty() ? "" : ", ") + quote(keys[i], 200);
       if (keys.size() > kMaxNamed) text += cat(" and ", keys.size() - kMaxNamed, " more");
       const bool gone = missing_.contains(file);
-      note(gone ? cat("the file is missing, and in no other lie ", text)
+      note(gone ? cat("the file is missing, and no other file has ", text)
                 : cat("the map says that it holds ", text, ", which no file does"),
            file, gone ? ErrorCode::kShardMissing : ErrorCode::kIndex);
       missing_.erase(file);
@@ -159,9 +159,8 @@ std::string torch_index_of(const fs::path& folder) {
   for (const std::string& name : folder_at(folder)->list()) {
     if (!is_torch_index_name(name)) continue;
     if (!index.empty()) {
-      throw Error(ErrorCode::kIndex,
-                  cat(escape(folder.native()), ": has several index files, ", quote(index), " and ",
-                      quote(name), "; name the one that is meant"));
+      throw Error(ErrorCode::kIndex, cat(escape(folder.native()), ": has several index files, ",
+                                         quote(index), " and ", quote(name), "; name one of them"));
     }
     index = name;
   }

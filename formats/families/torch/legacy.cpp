@@ -38,8 +38,9 @@ TorchFile read_torch_legacy(const ByteSource& source, std::uint64_t archive) {
   const Value info = next("system info");
   const Value* little = info.find("little_endian");
   if (little != nullptr && !little->as_bool().value_or(true)) {
-    throw Error(ErrorCode::kUnsupported,
-                "written on a big-endian machine, before the format said how");
+    throw Error(
+        ErrorCode::kUnsupported,
+        "written on a big-endian machine by a version that does not record the order of bytes");
   }
   file.root = next("object");
   const Value keys = next("storage keys");
@@ -54,7 +55,7 @@ TorchFile read_torch_legacy(const ByteSource& source, std::uint64_t archive) {
     const auto found = name == nullptr ? by_key.end() : by_key.find(*name);
     if (found == by_key.end()) {
       throw Error(ErrorCode::kStorage,
-                  cat("storage ", name == nullptr ? "of no name" : quote(*name),
+                  cat("storage ", name == nullptr ? "without a name" : quote(*name),
                       " is listed, but nothing refers to it"));
     }
     const StorageRef& storage = *found->second;

@@ -242,8 +242,9 @@ std::optional<LowBitTensor> low_bit_tensor(const Value& value) {
   }
   if (tensor.scale.shape.size() != 1 || tensor.scale.shape[0] < 1 ||
       numel % tensor.scale.shape[0] != 0 || numel == 0) {
-    throw refuse(ErrorCode::kShape, cat("scale has shape ", shape_text(tensor.scale.shape),
-                                        ", and ", numel, " elements make no equal blocks of it"));
+    throw refuse(ErrorCode::kShape,
+                 cat("scale has shape ", shape_text(tensor.scale.shape), ", which does not divide ",
+                     numel, " elements into equal blocks"));
   }
   if (tensor.table &&
       tensor.table->shape != std::vector<std::int64_t>{static_cast<std::int64_t>(known->table)}) {

@@ -109,14 +109,13 @@ class Search {
       case TorchStream::kLegacy:
         return legacy(source);
       case TorchStream::kTar:
-        return sink_.unread(Error(ErrorCode::kUnsupported, "is a tar, which is not looked into"),
-                            {});
+        return sink_.unread(
+            Error(ErrorCode::kUnsupported, "is a tar, whose content is not examined"), {});
       case TorchStream::kOther:
         break;
     }
     if (const std::string_view kind = packed_kind(*source); !kind.empty()) {
-      return sink_.unread(Error(ErrorCode::kUnsupported, cat("is ", kind, ", not looked into")),
-                          {});
+      return sink_.unread(Error(ErrorCode::kUnsupported, cat("is ", kind, ", not examined")), {});
     }
     bare(source, 0, {}, search == PickleSearch::kData);
   }

@@ -26,14 +26,15 @@ class TorchProgram : public Checkpoint {
     description_ = {file_->name(), "torch", "program", std::nullopt, 1};
     const std::string name = std::filesystem::path(file_->name()).filename().native();
     index_.files.push_back({.name = name, .bytes = file_->size(), .rank = {}});
-    findings_.push_back({.code = ErrorCode::kUnsupported,
-                         .message = cat("this is ", torch_program(zip, folder_of(zip)),
-                                        ", a program rather than a state dict: what it holds and "
-                                        "would run was not looked into"),
-                         .file = name,
-                         .key = {},
-                         .bytes = {},
-                         .severity = Finding::Severity::kUnknown});
+    findings_.push_back(
+        {.code = ErrorCode::kUnsupported,
+         .message =
+             cat("this is ", torch_program(zip, folder_of(zip)),
+                 ", a program rather than a state dict: its content and code were not examined"),
+         .file = name,
+         .key = {},
+         .bytes = {},
+         .severity = Finding::Severity::kUnknown});
   }
 
   ChunkData chunk(const TensorEntry&, std::size_t) const override { throw_empty(); }

@@ -89,15 +89,13 @@ std::string common_prefix(const std::vector<ZipEntry>& entries) {
   if (entries.empty()) throw Error(ErrorCode::kRecordMissing, "the archive holds no record");
   const std::size_t slash = entries[0].name.find('/');
   if (slash == std::string::npos) {
-    throw Error(ErrorCode::kZipName,
-                cat("record ", quote(entries[0].name), " stands in no folder"));
+    throw Error(ErrorCode::kZipName, cat("record ", quote(entries[0].name), " is not in a folder"));
   }
   std::string prefix = entries[0].name.substr(0, slash + 1);
   for (const ZipEntry& entry : entries) {
     if (!entry.name.starts_with(prefix)) {
-      throw Error(ErrorCode::kZipName,
-                  cat("record ", quote(entry.name), " stands outside the folder ", quote(prefix),
-                      " of the others"));
+      throw Error(ErrorCode::kZipName, cat("record ", quote(entry.name), " is outside the folder ",
+                                           quote(prefix), " of the others"));
     }
   }
   return prefix;

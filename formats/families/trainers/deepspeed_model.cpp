@@ -69,7 +69,7 @@ std::set<std::string> ModelFiles::add_module(
     } else {
       findings_.push_back({.code = ErrorCode::kOrphan,
                            .message = "has no elements in the checkpoint: DeepSpeed saves a tied "
-                                      "parameter of stage 3 under its other name alone",
+                                      "parameter of stage 3 only under its other name",
                            .file = index_.files[model_file()].name,
                            .key = "model." + *name,
                            .bytes = {},

@@ -87,9 +87,7 @@ class UniversalCheckpoint : public ModelFiles {
     // Only frozen parameters need these files; the holes of frozen parameters are reported as well.
     findings_.push_back({.code = ErrorCode::kShardMissing,
                          .message = cat("the checkpoint is of ", ranks_,
-                                        " ranks; *_model_states.pt "
-                                        "are there of ",
-                                        there),
+                                        " ranks, but *_model_states.pt exist only of ", there),
                          .file = {},
                          .key = {},
                          .bytes = {},

@@ -242,8 +242,8 @@ class FairscaleCheckpoint : public Shards {
         key.emplace_back(kind.name);
         findings_.push_back(
             {.code = ErrorCode::kMismatch,
-             .message = cat("is another number than in ", escape(index_.files[kind.file].name),
-                            ": the files are of two saves"),
+             .message = cat("differs from the number in ", escape(index_.files[kind.file].name),
+                            ": the files are from two saves"),
              .file = index_.files[file].name,
              .key = joined(key),
              .bytes = {},
@@ -318,7 +318,7 @@ class FairscaleCheckpoint : public Shards {
     note(
         ErrorCode::kExtraFile, not_joined_,
         "each rank has its own part of the optimizer's state, which is not joined; in no output: ");
-    note(ErrorCode::kRank, own_, "each rank has its own; the lowest rank's is read of: ");
+    note(ErrorCode::kRank, own_, "each rank has its own; only the lowest rank's is read: ");
   }
 
   bool alone_ = false;
@@ -347,12 +347,13 @@ std::unique_ptr<Checkpoint> open_fairscale(const fs::path& folder) {
   }
   Findings findings;
   for (const std::string& name : others) {
-    findings.push_back({.code = ErrorCode::kExtraFile,
-                        .message = "is of a rank too, but holds no shard metadata: left out",
-                        .file = name,
-                        .key = {},
-                        .bytes = {},
-                        .severity = Finding::Severity::kWarning});
+    findings.push_back(
+        {.code = ErrorCode::kExtraFile,
+         .message = "is also the file of a rank, but holds no shard metadata: left out",
+         .file = name,
+         .key = {},
+         .bytes = {},
+         .severity = Finding::Severity::kWarning});
   }
   return combine_checkpoints(std::move(parts),
                              {escape(folder.native()), "per-rank", "fairscale", std::nullopt, 1},

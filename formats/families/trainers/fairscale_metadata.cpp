@@ -56,7 +56,7 @@ Backing read_backing(const std::string& path, const std::string& name, const Val
     backing.originals.push_back({below(path, text_of(names[i], "a name")), *shape, *numel});
   }
   backing.padding = needed(said, "padding").as_int().value_or(-1);
-  if (backing.padding < 0) fail(cat(quote(backing.key, 200), " has no sound padding"));
+  if (backing.padding < 0) fail(cat(quote(backing.key, 200), " has no valid padding"));
   return backing;
 }
 
@@ -98,7 +98,7 @@ Metadata read_metadata(const Value& value) {
     const Value* shared = member(unit, "shared_param_info");
     if (shared == nullptr) continue;
     for (const Value& pair : shared->items()) {
-      if (pair.items().size() != 2) fail("'shared_param_info' holds something else than pairs");
+      if (pair.items().size() != 2) fail("'shared_param_info' holds other values than pairs");
       metadata.tied.emplace_back(below(path, text_of(pair.items()[0], "a tied name")),
                                  below(path, text_of(pair.items()[1], "a tied name")));
     }

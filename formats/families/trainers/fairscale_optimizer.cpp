@@ -32,7 +32,7 @@ std::string why_not_joined(const Value& optimizer, std::size_t count) {
   }
   for (std::size_t i = 0; i < params.size(); ++i) {
     if (params[i].as_int() != static_cast<std::int64_t>(i))
-      return "its parameters do not go by number";
+      return "its parameters are not numbered";
   }
   const auto states = mapping_entries(*member(optimizer, "state"));
   for (const auto& [key, state] : *states) {

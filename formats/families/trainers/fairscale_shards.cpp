@@ -65,7 +65,7 @@ void Shards::note_ranks() {
   if (count == static_cast<std::int64_t>(ranks_.size())) return;
   findings_.push_back(
       {.code = ErrorCode::kShardMissing,
-       .message = cat("files are there of ", ranks_.size(), " ranks out of ", count, " at least"),
+       .message = cat("files exist of ", ranks_.size(), " ranks out of at least ", count),
        .file = {},
        .key = {},
        .bytes = {},

@@ -181,8 +181,8 @@ class PerRankCheckpoint : public TorchFileSet {
       return;
     if (!unlike_.insert(leaf.key).second) return;
     findings_.push_back({.code = ErrorCode::kMismatch,
-                         .message = cat("is another tensor than in ", index_.files[entry.file].name,
-                                        ", which is taken"),
+                         .message = cat("differs from the tensor in ",
+                                        index_.files[entry.file].name, ", which is used"),
                          .file = index_.files[file].name,
                          .key = leaf.key,
                          .bytes = {},
@@ -221,7 +221,7 @@ class PerRankCheckpoint : public TorchFileSet {
     if (missing > kMaxNamed) named += cat(" and ", missing - kMaxNamed, " more");
     findings_.push_back({.code = ErrorCode::kShardMissing,
                          .message = cat("the tensors are laid out for ", ranks_,
-                                        " ranks; not among the files: rank ", named),
+                                        " ranks; missing files: rank ", named),
                          .file = {},
                          .key = {},
                          .bytes = {},
@@ -358,12 +358,13 @@ std::unique_ptr<Checkpoint> open_rank_folder(const std::filesystem::path& folder
     parts.push_back({.checkpoint = open_rank_files(folder, set), .name = set.name, .folder = {}});
   Findings findings;
   for (const std::string& name : others) {
-    findings.push_back({.code = ErrorCode::kExtraFile,
-                        .message = "is of a rank too, but holds no sharded tensors: left out",
-                        .file = name,
-                        .key = {},
-                        .bytes = {},
-                        .severity = Finding::Severity::kWarning});
+    findings.push_back(
+        {.code = ErrorCode::kExtraFile,
+         .message = "is also the file of a rank, but holds no sharded tensors: left out",
+         .file = name,
+         .key = {},
+         .bytes = {},
+         .severity = Finding::Severity::kWarning});
   }
   return combine_checkpoints(
       std::move(parts), {escape(folder.native()), "per-rank", "sharded-tensors", std::nullopt, 1},

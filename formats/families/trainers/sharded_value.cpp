@@ -91,8 +91,8 @@ void add_local(ShardedValue& out, std::string_view type, Box box, const Value& l
   const auto tensor = dense_tensor(local);
   if (!tensor && special_tensor(local) == "subclass") {
     throw Error(ErrorCode::kUnsupported,
-                cat(type, ": what the rank holds is ", special_tensor_text(local),
-                    ", which is joined from folders of torch.distributed.checkpoint alone"));
+                cat(type, ": the rank's part is ", special_tensor_text(local),
+                    ", which can be joined only from folders of torch.distributed.checkpoint"));
   }
   if (!tensor) throw bad(type, "the rank's part is not a dense tensor");
   if (tensor->shape != box.size) {

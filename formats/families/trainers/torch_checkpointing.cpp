@@ -243,7 +243,7 @@ class FolderReader {
     findings_.push_back({.code = ErrorCode::kNoMetadata,
                          .message = cat("the folder's name begins with ", quote(kUnfinished),
                                         ", as it does until all ranks have written: the save was "
-                                        "interrupted, or is still going on"),
+                                        "interrupted, or is still running"),
                          .file = {},
                          .key = {},
                          .bytes = {},

@@ -80,9 +80,8 @@ class Comparison {
     if (count != 0) {
       out.push_back(
           {.code = ErrorCode::kMetaType,
-           .message =
-               cat("not in ", kMetadataName,
-                   ", so placed as the ranks' files say, bare tensors as whole ones: ", named),
+           .message = cat("not in ", kMetadataName,
+                          ", so the ranks' files decide, and bare tensors count as whole: ", named),
            .file = {},
            .key = {},
            .bytes = {},
@@ -135,7 +134,8 @@ std::optional<ShardedValue> parts_of(Comparison& comparison, const Item& item, s
     if (item.find(leaf.key) == nullptr) return std::nullopt;
     const std::string special = special_tensor_text(leaf.value);
     if (special.empty())
-      throw Error(ErrorCode::kMetaType, cat("is not a tensor, in ", kMetadataName, " it is one"));
+      throw Error(ErrorCode::kMetaType,
+                  cat("is not a tensor, but ", kMetadataName, " records a tensor"));
     throw Error(ErrorCode::kUnsupported, cat("is ", special, ", whose parts are not joined"));
   }
   const Sharding* sharding = comparison.layout(rank, leaf.key, own ? own->dtype : plain->dtype);

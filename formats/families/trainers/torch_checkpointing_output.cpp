@@ -120,7 +120,7 @@ class FolderOutput : public Output {
 
   void add_items(const Value& content) {
     const auto entries = mapping_entries(content);
-    if (!entries) throw unsupported("is not a mapping, whose keys could name files");
+    if (!entries) throw unsupported("is not a mapping, so there are no keys to name files");
     const std::vector<Leaf> leaves = dcp::entries_of(content);
     const dcp::ShardingRule rule(source_, content, leaves, {});
     const bool state_dict =

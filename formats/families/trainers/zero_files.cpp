@@ -98,7 +98,7 @@ void ZeroFiles::read_stages() {
   for (const auto& [rank, file] : optimizers_) {
     const auto stage = number_of(*member(zero_state(file), "zero_stage"));
     if (!stage || *stage < 1 || *stage > 3)
-      fail(ErrorCode::kUnsupported, file, "is of no ZeRO stage from 1 to 3");
+      fail(ErrorCode::kUnsupported, file, "is not of ZeRO stage 1, 2 or 3");
     const Value* partitions = member(zero_state(file), "partition_count");
     std::optional<std::int64_t> count;
     if (partitions != nullptr && partitions->kind() == ValueKind::kList) {
@@ -113,11 +113,11 @@ void ZeroFiles::read_stages() {
       count = number_of(*partitions);
     }
     if (!count || *count < 1 || *count > kMaxRanks)
-      fail(ErrorCode::kMetaType, file, "has no sound 'partition_count'");
+      fail(ErrorCode::kMetaType, file, "has no valid 'partition_count'");
     if (ranks_ != 0 && (*count != ranks_ || *stage != stage_)) {
       fail(ErrorCode::kMetaType, file,
-           cat("is of stage ", *stage, " on ", *count, " ranks, other files of stage ", stage_,
-               " on ", ranks_, ": files of two saves"));
+           cat("is of stage ", *stage, " on ", *count, " ranks, other files are of stage ", stage_,
+               " on ", ranks_, ": the files are from two saves"));
     }
     ranks_ = *count;
     stage_ = *stage;
@@ -183,7 +183,7 @@ std::optional<FlatGroups> ZeroFiles::flat_groups(std::uint32_t file, std::string
   for (const Value& item : list->items()) {
     const auto tensor = dense_tensor(item);
     if (!tensor || tensor->shape.size() != 1)
-      fail(ErrorCode::kType, file, cat("'", name, "' holds something else than flat tensors"));
+      fail(ErrorCode::kType, file, cat("'", name, "' holds other values than flat tensors"));
     groups.tensors.push_back(*tensor);
   }
   return groups;
@@ -251,7 +251,7 @@ void ZeroFiles::note_missing() {
   if (missing > kMaxNamed) named += cat(" and ", missing - kMaxNamed, " more");
   findings_.push_back({.code = ErrorCode::kShardMissing,
                        .message = cat("the checkpoint is of ", ranks_,
-                                      " ranks; no *_optim_states.pt is there of rank ", named),
+                                      " ranks; missing *_optim_states.pt: rank ", named),
                        .file = {},
                        .key = {},
                        .bytes = {}});

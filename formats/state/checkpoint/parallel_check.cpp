@@ -171,9 +171,9 @@ Finding finding_from(const Error& error, std::string_view context) {
 
 Finding global_finding(const std::string& name, const std::string& file, const std::string& key) {
   return {.code = ErrorCode::kGlobal,
-          .message = cat("global ", quote(name),
-                         " is not known to be plain data: loading it with Python runs code of "
-                         "its choice"),
+          .message =
+              cat("global ", quote(name),
+                  " is not known to be plain data: loading it with Python may run arbitrary code"),
           .file = file,
           .key = key,
           .bytes = {},
@@ -187,9 +187,9 @@ std::optional<Finding> cycle_finding(const Value& value, const std::string& file
   const ObjectData* const object = value.as_object();
   const GlobalName* const name = object == nullptr ? nullptr : object->callable.as_global();
   return Finding{.code = ErrorCode::kCycle,
-                 .message = cat("holds itself (",
+                 .message = cat("contains itself (",
                                 name != nullptr ? escape(name->dotted()) : kind_name(value.kind()),
-                                "): kept as it stands, not taken apart"),
+                                "): kept unchanged, not taken apart"),
                  .file = file,
                  .key = key,
                  .bytes = {},

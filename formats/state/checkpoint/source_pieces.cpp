@@ -156,7 +156,7 @@ TargetPiece storage_piece(const Checkpoint& checkpoint, const StorageRef& storag
   if (storage.untyped && checkpoint.storage(storage).swap_bytes) {
     throw Error(ErrorCode::kUnsupported,
                 cat(checkpoint.description().path, ": storage ", quote(storage.key),
-                    " is big-endian and does not say how wide its elements are"));
+                    " is big-endian, and the size of its elements is unknown"));
   }
   piece.sources = [&checkpoint, storage, box = piece.box] {
     return std::vector<SourceChunk>{{box, checkpoint.storage(storage)}};

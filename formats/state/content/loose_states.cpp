@@ -136,8 +136,8 @@ void refuse_loose_states(const Checkpoint& source, const Value& content) {
       key->substr(0, key->size() - behind_state(*key).size() - kStatePart.size());
   throw Error(ErrorCode::kUnsupported,
               cat(source.description().path, ": ", quote(*key, kStateKeyText),
-                  " is a state of an optimizer whose groups are not there, so nothing tells what "
-                  "becomes of it"),
+                  " is a state of an optimizer whose param groups are missing, so what it belongs "
+                  "to is unknown"),
               {Remedy::kExclude, (front.empty() ? std::string(kStatePart) : front) + "**"});
 }
 

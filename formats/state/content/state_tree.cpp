@@ -71,10 +71,9 @@ class Walker {
     if (!apart_(value)) {
       bytes_ += at_.key.size() + at_.path.size() * sizeof(PathStep);
       if (out_.size() == kMaxLeaves || bytes_ > kMaxLeafBytes) {
-        throw Error(
-            ErrorCode::kLimitNodes,
-            cat("the object unfolds into more than ", out_.size(), " values, whose keys take ",
-                bytes_, " bytes; at most ", kMaxLeaves, " and ", kMaxLeafBytes));
+        throw Error(ErrorCode::kLimitNodes,
+                    cat("the object unfolds into more than ", kMaxLeaves,
+                        " values, or their keys take more than ", kMaxLeafBytes, " bytes"));
       }
       at_.value = value;
       out_.push_back(at_);
@@ -192,7 +191,7 @@ Member* child_of(Member& node, const PathStep& step, std::size_t& padding) {
   if (index > node.items.size()) {
     if (index - node.items.size() > kMaxPadding - padding) {
       throw Error(ErrorCode::kLimitNodes,
-                  cat("lists are to be padded with more than ", kMaxPadding, " entries"));
+                  cat("lists would have to be padded with more than ", kMaxPadding, " entries"));
     }
     padding += index - node.items.size();
   }
@@ -253,10 +252,9 @@ Value nested(const std::vector<Leaf>& leaves) {
       if (node == nullptr) break;
     }
     if (node == nullptr || node->set) {
-      throw Error(ErrorCode::kKey,
-                  cat(quote(leaf.key, 200),
-                      ": its path contradicts that of another key: they are the same, or "
-                      "one is inside the other"));
+      throw Error(ErrorCode::kKey, cat(quote(leaf.key, 200),
+                                       ": its path conflicts with that of another key: both are "
+                                       "the same, or one lies inside the other"));
     }
     node->set = true;
     node->leaf = leaf.value;

@@ -64,15 +64,16 @@ TensorValue parse_view(const Value& call) {
     capacity = capacity * item_bytes(tensor.dtype) / item_bytes(*known);
     tensor.dtype = *known;
   } else if (tensor.storage->untyped) {
-    throw refuse(ErrorCode::kType, "an untyped storage has no dtype here");
+    throw refuse(ErrorCode::kType, "the storage is untyped, so the tensor has no dtype");
   }
   const auto offset = args[1].as_int();
   if (!offset || *offset < 0)
-    throw refuse(ErrorCode::kType, "storage offset is not a number from 0 on");
+    throw refuse(ErrorCode::kType, "storage offset is not an integer of at least 0");
   tensor.storage_offset = static_cast<std::uint64_t>(*offset);
   const auto shape = integers(args[2]);
   const auto strides = integers(args[3]);
-  if (!shape || !strides) throw refuse(ErrorCode::kType, "size and stride are tuples of integers");
+  if (!shape || !strides)
+    throw refuse(ErrorCode::kType, "size or stride is not a tuple of integers");
   if (shape->size() != strides->size() || shape->size() > kMaxRank) {
     throw refuse(ErrorCode::kTensorBounds, cat("size has ", shape->size(), " dimensions, stride ",
                                                strides->size(), ", at most ", kMaxRank));

@@ -112,8 +112,7 @@ Value TorchPickleHost::reduce(const Value& callable, Value args) {
       const auto bytes = text != nullptr && codec != nullptr && *codec == "latin1"
                              ? latin1_bytes(*text)
                              : std::nullopt;
-      if (!bytes)
-        throw bad_call("_codecs.encode", "expected a text within latin1 and the codec 'latin1'");
+      if (!bytes) throw bad_call("_codecs.encode", "expected Latin-1 text and the codec 'latin1'");
       return Value::bytes(*bytes);
     }
     case TorchGlobal::kBytesType:
@@ -153,8 +152,9 @@ Value TorchPickleHost::persistent_id(Value id) {
   const GlobalName* cls = items[1].as_global();
   if (cls == nullptr ||
       static_cast<TorchGlobal>(items[1].global_tag()) != TorchGlobal::kStorageClass) {
-    throw refuse(ErrorCode::kStorage, cat("unknown storage type ",
-                                          cls == nullptr ? "of no name" : quote(cls->dotted())));
+    throw refuse(
+        ErrorCode::kStorage,
+        cat("unknown storage type ", cls == nullptr ? "without a name" : quote(cls->dotted())));
   }
   const std::string* key = items[2].as_string();
   const std::string* location = items[3].as_string();
@@ -166,11 +166,12 @@ Value TorchPickleHost::persistent_id(Value id) {
   if (location == nullptr) throw refuse(ErrorCode::kStorage, "location is not text");
   if (!count || *count < 0) {
     throw refuse(ErrorCode::kStorage,
-                 cat("storage ", quote(*key), " has no sound number of elements"));
+                 cat("storage ", quote(*key), " has no valid number of elements"));
   }
   if (legacy_ && !items[5].is_none()) {
-    throw refuse(ErrorCode::kUnsupported,
-                 cat("storage ", quote(*key), " is a view of another one"));
+    throw refuse(
+        ErrorCode::kUnsupported,
+        cat("storage ", quote(*key), " is a view of another storage, which is not supported"));
   }
   StorageRef storage;
   storage.key = *key;

@@ -77,9 +77,7 @@ void check_coverage(const TensorEntry& tensor, Findings& findings) {
             shape_text(tensor.shape)));
   } else if (volumes_tell && !tiling.decided) {
     add(findings, tensor, ErrorCode::kLimitNodes,
-        cat("the ", chunks.size(),
-            " chunks cross each other in so many places that it cannot be "
-            "told whether they overlap"));
+        cat("the ", chunks.size(), " chunks cross in too many places to check them for overlaps"));
   }
 }
 
@@ -183,7 +181,7 @@ void check_expansion(const Index& index, const std::string& path) {
       ErrorCode::kLimitRatio,
       cat(path, ": ", quote(largest->key, 200), ": ", torch_name(largest->dtype), " ",
           shape_text(largest->shape), " is ", human_bytes(largest->bytes()), "; all tensors are ",
-          human_bytes(bytes), ", and these files may stand for ", human_bytes(most)),
+          human_bytes(bytes), ", but these files may expand to at most ", human_bytes(most)),
       {Remedy::kExclude, largest->key});
 }
 

@@ -122,13 +122,12 @@ RuleTable::RuleTable(std::vector<NameRule> rules) : rules_(std::move(rules)) {
     }
     const bool front = rule.from.empty() || rule.from.ends_with('.');
     if (front && !rule.to.empty() && !rule.to.ends_with('.')) {
-      throw Error(ErrorCode::kUsage,
-                  cat(quote(rule.from + "=" + rule.to),
-                      ": the front of a name becomes another front, which ends with a dot"));
+      throw Error(ErrorCode::kUsage, cat(quote(rule.from + "=" + rule.to),
+                                         ": if FROM is empty or ends with a dot, so must TO"));
     }
     if (!front && rule.to.ends_with('.')) {
       throw Error(ErrorCode::kUsage,
-                  cat(quote(rule.from + "=" + rule.to), ": a name does not end with a dot"));
+                  cat(quote(rule.from + "=" + rule.to), ": TO ends with a dot, but FROM does not"));
     }
   }
 }

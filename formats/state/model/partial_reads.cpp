@@ -15,7 +15,7 @@ namespace {
 constexpr std::string_view kStorageKey = "storage ";
 
 [[noreturn]] void malformed() {
-  throw Error(ErrorCode::kJson, "what another process read of the checkpoint cannot be understood");
+  throw Error(ErrorCode::kJson, "another process's report of what it read is malformed");
 }
 
 // Writes a length and that many characters: names may hold anything.

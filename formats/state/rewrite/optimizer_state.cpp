@@ -78,7 +78,7 @@ class Reader {
       const std::size_t begin = is_state ? kFlatState.size() : kFlatGroups.size();
       const std::size_t dot = text.rfind('.');
       if (dot <= begin)
-        throw wrong(ErrorCode::kKey, quote(text, 200) + " names no parameter and no option");
+        throw wrong(ErrorCode::kKey, quote(text, 200) + " names neither a parameter nor an option");
       const std::string name = text.substr(begin, dot - begin);
       auto& entries = (is_state ? states : options)[name];
       if (entries.empty()) (is_state ? state_names : names).push_back(name);

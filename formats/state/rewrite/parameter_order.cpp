@@ -105,7 +105,7 @@ Error shape_error(const std::string& key, const Shape& shape, const ModelParamet
                    key == parameter.name ? quote(key, 200) : key, " has shape ", shape_text(shape),
                    key == parameter.name ? "" : ", " + quote(parameter.name, 200), " has ",
                    shape_text(*parameter.shape), " in ", order.origin,
-                   "; the order of the parameters is another, or the model"));
+                   "; the order of the parameters differs, or it is another model"));
 }
 
 Error ambiguous(const std::string& id, const std::string& a, const std::string& b,
@@ -212,7 +212,7 @@ class Matcher {
     const std::vector<std::size_t> found = candidates(open[0]);
     throw ambiguous(
         open[0], name(found[0]), name(found[1]),
-        "their shapes are one, and the order in " + order_.origin + " may not be the model's");
+        "their shapes are equal, and the order in " + order_.origin + " may not be the model's");
   }
 
   // Returns at most two candidates.  Throws kShape if there is none.
@@ -258,8 +258,7 @@ class Matcher {
         }
         if (!why) {
           why = ambiguous(ids[i], name(first[i]), name(last[i]),
-                          "both fit what is kept of it, and nothing tells which of " +
-                              order_.origin + " it is");
+                          "the shapes of its state fit both, and nothing else decides");
         }
         left.push_back(sequence);
       }
@@ -389,7 +388,7 @@ std::map<std::string, std::string> names_of_ids(const OptimizerState& optimizer,
     return names;
   }
   if (!order) {
-    throw Error(ErrorCode::kKey, "its parameters are numbers, and nothing here tells their names",
+    throw Error(ErrorCode::kKey, "its parameters are numbers, and their names are unknown",
                 {Remedy::kGiveModel});
   }
   positions_of(*order);
@@ -430,10 +429,10 @@ std::map<std::string, std::string> ids_of_names(OptimizerState& optimizer,
     const bool sorted = std::is_sorted(params.begin(), params.end());
     if (params.size() > 1 && (sorted || !ordered) && !(model && in_order(params, *model))) {
       throw ambiguous(std::to_string(next), params[0], params[1],
-                      ordered ? "the names of its group are sorted, and so not in the order of the "
-                                "optimizer"
-                              : "the names of its group are in the order of the folder, which is "
-                                "not the optimizer's");
+                      ordered
+                          ? "the names of its group are sorted, so the optimizer's order is lost"
+                          : "the names of its group are in the order of the folder, which is "
+                            "not the optimizer's");
     }
     for (const std::string& name : params) ids.emplace(name, std::to_string(next++));
   }

@@ -42,7 +42,7 @@ class Rekeying {
     if (options_.order && options_.order->for_ids && parts.size() > 1) {
       throw Error(ErrorCode::kKey,
                   cat(checkpoint_.description().path, ": holds ", parts.size(),
-                      " optimizers, and a list of names is that of one"),
+                      " optimizers, but a list of names fits only one"),
                   {Remedy::kChooseOne});
     }
     Rekeyed out;
@@ -116,9 +116,9 @@ class Rekeying {
     }
     if (named || shapes || !counted || optimizer.groups.size() < 2) return;
     throw Error(ErrorCode::kRekeyAmbiguous,
-                cat("its numbers count through ", optimizer.groups.size(),
-                    " groups, in which the order of ", order.origin,
-                    " may be another, and nothing here has shapes to compare"),
+                cat("its ids count across ", optimizer.groups.size(),
+                    " groups, whose order may differ from ", order.origin,
+                    ", and there are no shapes to compare"),
                 {Remedy::kModelForOrder});
   }
 

@@ -165,7 +165,7 @@ class Scoping {
 
   Error some_have(const std::string& prefix, std::size_t part, const Count& count) const {
     return partial(cat(quote(prefix, 200), " stands before ", count.hit, " of ", count.total,
-                       " parameters in ", place_text(targets_[part].part), ", and not before ",
+                       " parameters in ", place_text(targets_[part].part), ", but not before ",
                        quote(count.without->key, 200)),
                    {Remedy::kMovePrefix, prefix + "=" + kept_front(prefix, targets_[part].part)});
   }
@@ -177,8 +177,8 @@ class Scoping {
     for (std::size_t i = 0; i < targets_.size(); ++i) {
       if (!is_optimizer(targets_[i].kind) || seen_[i].length == 0) continue;
       if (!moved.contains(seen_[i].name())) continue;
-      throw partial(cat(quote(rule, 200), " changes the name of ", quote(seen_[i].name(), 200),
-                        " in the model, and leaves it in ", quote(targets_[i].part, 200),
+      throw partial(cat(quote(rule, 200), " renames ", quote(seen_[i].name(), 200),
+                        " in the model, but not in ", quote(targets_[i].part, 200),
                         "; rename the parameter with a rule for its name alone, and the level "
                         "with another one, or begin the rule with '/' to keep the names in ",
                         quote(targets_[i].part, 200)));
@@ -264,10 +264,10 @@ class Scoping {
   }
 
   static Error optimizer_alone(const NameRule& rule, const RuleTarget& target) {
-    return partial(cat(quote(rule.from + "=" + rule.to, 200), " renames parameters in ",
+    return partial(cat(quote(rule.from + "=" + rule.to, 200), " renames parameters only in ",
                        quote(target.part, 200),
-                       " alone; a rule for the keys of the model renames them everywhere, and one "
-                       "that begins with '/' these keys alone"));
+                       "; a rule for the keys of the model renames them everywhere, and one that "
+                       "begins with '/' only these keys"));
   }
 
   // Refuses a rule that matches keys outside every model and also parameters inside one.
@@ -275,9 +275,9 @@ class Scoping {
     const RuleTable table({rule});
     for (std::size_t i = 0; i < bare_names_.size(); ++i) {
       if (rule.from.empty() || !table.find(bare_names_[i])) continue;
-      throw partial(cat(quote(rule.from, 200), " is a key, and the front of the parameter ",
-                        quote(names_[i], 200), "; '/", escape(rule.from),
-                        "' is the key alone, and a parameter is renamed by its whole key"));
+      throw partial(cat(quote(rule.from, 200), " is a key and also the front of the parameter ",
+                        quote(names_[i], 200), "; use '/", escape(rule.from),
+                        "' for the key alone, or the parameter's whole key"));
     }
   }
 

@@ -181,10 +181,10 @@ const std::vector<std::string>& told_of(const std::string& name) {
       "output: ";
   static const std::map<std::string, std::vector<std::string>> told = {
       {"2.11.0/quantized",
-       {"unknown UNSUPPORTED __0_0.distcp: 'q': item at byte 0: the tensor is quantized, which has "
-        "no chunks that could be joined"}},
+       {"unknown UNSUPPORTED __0_0.distcp: 'q': item at byte 0: the tensor is quantized, whose "
+        "chunks cannot be joined"}},
       {"frameworks/fairscale_trainer_w3",
-       {"warning RANK each rank has its own; the lowest rank's is read of: expert.flat_param_0"}},
+       {"warning RANK each rank has its own; only the lowest rank's is read: expert.flat_param_0"}},
       {"frameworks/fairscale_parameters_w2", {parts + "model.again.weight"}},
       {"frameworks/fairscale_unflattened_w3", {parts + "again.weight"}},
   };
@@ -260,7 +260,7 @@ TEST(Open, names_what_was_meant) {
   fs::copy(test::data_path("golden/2.11.0/minimal/ckpt"), folder / "step-100",
            fs::copy_options::recursive);
   expect_error(ErrorCode::kUnknownFormat,
-               "is not a checkpoint; this is one: " + (folder / "step-100").string(),
+               "is not a checkpoint; the checkpoint near it: " + (folder / "step-100").string(),
                [&] { open_checkpoint(folder.path()); });
   expect_error(ErrorCode::kNotFound, "did you mean " + (folder / "step-100").string() + "?",
                [&] { open_checkpoint(folder / "step-10"); });

@@ -121,7 +121,7 @@ TEST_F(RemedyTest, a_folder_without_metadata_leads_to_the_run) {
   std::filesystem::remove(folder + "/.metadata");
   const std::string words =
       "; fsdp-ckpt latest on the run's folder prints the newest sound checkpoint\n";
-  EXPECT_THAT(run_cli({"verify", folder}).out, HasSubstr("or is still going on" + words));
+  EXPECT_THAT(run_cli({"verify", folder}).out, HasSubstr("or is still running" + words));
   EXPECT_THAT(run_cli({"consolidate", folder, path("o.pt")}).err, EndsWith(words));
   EXPECT_EQ(run_cli({"latest", path("run")}).out, whole + "\n");
 }

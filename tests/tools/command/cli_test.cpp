@@ -46,7 +46,7 @@ TEST_F(CliTest, wrong_use_is_status_2_and_one_line_that_says_what_is_wrong) {
            {{"inspect", good, "--max-memory", "1KiB"}, "at least 16.0 MiB"},
            {{"inspect", good, "-k", "a[b"}, "'[' at position 1 is not closed"},
            {{"consolidate", good}, "OUT is required"},
-           {{"consolidate", good, path("out.xyz")}, "the suffix '.xyz' names no format"},
+           {{"consolidate", good, path("out.xyz")}, "the suffix '.xyz' does not name a format"},
            {{"consolidate", good, path("out"), "--to", "dcp"}, "--to"},
            {{"consolidate", good, path("out.pt"), "--max-shard-size", "1MB", "--to", "pt"},
             "only safetensors outputs are split"},

@@ -123,7 +123,7 @@ TEST(PickleCycles, a_container_is_not_changed_through_a_reference_to_it) {
 
 TEST(PickleCycles, a_part_is_not_written_without_the_whole) {
   const Value dict = read(proto(2, "}" + put(0) + text("a") + "]" + get(0) + "as"));
-  test::expect_error(ErrorCode::kCycle, "is to be written without it",
+  test::expect_error(ErrorCode::kCycle, "cannot be written without the container",
                      [&] { write_pickle(*dict.find("a")); });
 }
 

@@ -228,8 +228,7 @@ TEST(PickleMachine, the_host_may_replace_what_nothing_else_refers_to) {
     EXPECT_TRUE(value.items()[0].as_object()->built);
   }
   SharingHost host(true);
-  test::expect_error(ErrorCode::kBuild,
-                     "the host replaces an object that the stream refers to again",
+  test::expect_error(ErrorCode::kBuild, "replaces an object that the stream refers to again",
                      [&] { read_with(host, fetched); });
 }
 

@@ -63,7 +63,7 @@ TEST(PickleRefusal, broken_framing_is_refused) {
       {"protocol 1", proto(1, "N"), ErrorCode::kProto, "protocol 1 is outside 2 to 5"},
       {"protocol 6", proto(6, "N"), ErrorCode::kProto, "protocol 6 is outside 2 to 5"},
       {"PROTO twice", proto(2, "\x80\x02N"), ErrorCode::kProto,
-       "PROTO at byte 2: PROTO stands only at the beginning"},
+       "PROTO at byte 2: PROTO is allowed only at the beginning"},
       {"frame in protocol 2", proto(2, frame(2) + "N"), ErrorCode::kFrame,
        "protocol 2 has no frames"},
       {"frame too long", proto(4, frame(3) + "N"), ErrorCode::kFrame,
@@ -304,7 +304,7 @@ TEST(PickleRefusal, values_that_hold_themselves_are_refused) {
   const std::string object = global("m", "C") + ")\x81" + put(0);
   expect_broken({
       {"list", proto(2, "]" + put(0) + get(0) + "a"), ErrorCode::kCycle,
-       "APPEND at byte 7: would change a list that is referred to already"},
+       "APPEND at byte 7: would change a list that something already refers to"},
       {"dict", proto(2, "}" + put(0) + "N" + get(0) + "s"), ErrorCode::kCycle, "change a dict"},
       {"list through a tuple",
        proto(2, "]" + put(0) + "(" + get(0) +

@@ -249,7 +249,7 @@ TEST(PickleWriter, only_opcodes_that_weights_only_accepts_are_written) {
 }
 
 TEST(PickleWriter, what_protocol_2_cannot_say_is_refused) {
-  test::expect_error(ErrorCode::kType, "a record of a reader cannot be pickled",
+  test::expect_error(ErrorCode::kType, "an internal record of the reader cannot be pickled",
                      [] { write_pickle(Value::list({Value::opaque(1, 2)})); });
   test::expect_error(ErrorCode::kIntRange, "an int of 256 bytes",
                      [] { write_pickle(Value::big_int(std::string(256, '\x01'))); });

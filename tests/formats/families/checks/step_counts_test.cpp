@@ -45,8 +45,8 @@ TEST(StepCounts, a_file_that_counts_other_steps_than_most_is_named) {
                                                    {"optim.state.c.step", kFiles[2], 20}});
   ASSERT_EQ(found.size(), 1U);
   EXPECT_EQ(found[0],
-            "__1_0.distcp: the states of an optimizer in it count up to 10 steps, those in "
-            "__0_0.distcp up to 20: the files are of two saves");
+            "__1_0.distcp: the states of an optimizer in this file count up to 10 steps, those in "
+            "__0_0.distcp up to 20: the files are from two saves");
 }
 
 TEST(StepCounts, parameters_that_joined_later_count_fewer_steps_in_any_file) {

@@ -86,9 +86,9 @@ TEST(Dcp, without_metadata_says_what_is_there_instead) {  // M1
   expect_error(ErrorCode::kNoMetadata, "has no .metadata", open);
   test::write_file(folder / "__0_0.distcp", "x");
   expect_error(ErrorCode::kNoMetadata,
-               "data files are there: the save was interrupted, or is still going on", open);
+               "but data files: the save was interrupted, or is still running", open);
   test::write_file(folder / ".metadata.tmp", "x");
-  expect_error(ErrorCode::kNoMetadata, ".metadata.tmp is there: the save was interrupted", open);
+  expect_error(ErrorCode::kNoMetadata, "but .metadata.tmp: the save was interrupted", open);
 }
 
 TEST(Dcp, metadata_must_be_a_regular_file) {  // M2
@@ -342,7 +342,8 @@ TEST(Dcp, rank_local_metadata_counts_where_it_is_alone) {  // M27
   EXPECT_EQ(both->description().layout, "generic");
   EXPECT_THAT(
       verified(*both),
-      ElementsAre("warning EXTRA_FILE __0.metadata: lies beside .metadata, which counts alone"));
+      ElementsAre(
+          "warning EXTRA_FILE __0.metadata: is ignored, because the folder has a .metadata"));
 }
 
 TEST(Dcp, a_rank_whose_local_metadata_is_missing_leaves_a_hole) {
@@ -511,7 +512,7 @@ TEST(Dcp, lightnings_meta_file_gives_the_rest_of_the_trainers_state) {
 
   meta.root = test::integer(1);
   folder.files["meta.pt"] = meta.bytes();
-  expect_error(ErrorCode::kMetaType, "holds no dict", [&] { folder.open(); });
+  expect_error(ErrorCode::kMetaType, "does not hold a dict", [&] { folder.open(); });
 }
 
 }  // namespace

@@ -143,8 +143,8 @@ TEST(MegatronFolder, parts_that_contradict_each_other_are_findings) {
        kOld,
        false,
        true,
-       {"warning VERSION metadata.json: common_backend is there, although the common state is the "
-        "item",
+       {"warning VERSION metadata.json: common_backend is present, although the common state is "
+        "the item",
         "warning VERSION metadata.json: common_backend_version is there"}},
       {"unknown version",
        first + R"(, "sharded_backend_version": 2})",
@@ -213,7 +213,7 @@ TEST(MegatronFolder, an_item_of_another_form_stays_a_value_and_is_a_finding) {
   for (const char* const taken : {"decoder.w", "rng_state/shard_0_1"}) {
     EXPECT_THAT(verified_item(list_of({dict_of({{text(taken), integer(2)}})})),
                 ElementsAre(AllOf(StartsWith("KEY"), HasSubstr(taken),
-                                  HasSubstr("is that of an item of the folder, too"))));
+                                  HasSubstr("is also the key of an item of the folder"))));
   }
 }
 

@@ -165,7 +165,7 @@ TEST(DcpMetadata, damage_that_leaves_the_rest_readable_is_a_finding) {
        },
        "BOUNDS .metadata: 'w': ", "shape [-4, 3] has a negative dimension"},
       {"M23 version", [](MetadataSpec& m) { m.version = text("99.9"); },
-       "warning VERSION .metadata: ", "version is '99.9', known is '1.0.0'"},
+       "warning VERSION .metadata: ", "version is '99.9', expected '1.0.0'"},
       {"M30 sparse", [](MetadataSpec& m) { m.tensors[0].layout = "torch.sparse_coo"; },
        "unknown UNSUPPORTED .metadata: 'w': ",
        "layout is 'torch.sparse_coo', expected 'torch.strided'"},
@@ -265,13 +265,13 @@ TEST(DcpMetadata, what_is_no_metadata_is_refused) {
        ErrorCode::kReduce, "_get_layout: expected one text"},
       {"P11 a dtype called",
        [](MetadataSpec& m) { m.version = call(global("torch", "float32"), {}); },
-       ErrorCode::kReduce, "call of 'torch.float32': it is not called"},
+       ErrorCode::kReduce, "call of 'torch.float32': not expected in a .metadata"},
       {"P11 a record called",
        [](MetadataSpec& m) { m.version = call(global(kMetadataModule, "Metadata"), {}); },
-       ErrorCode::kReduce, "it is not called"},
+       ErrorCode::kReduce, "not expected in a .metadata"},
       {"P11 object of no class",
        [](MetadataSpec& m) { m.version = global("torch", "Size") + ")\x81"; }, ErrorCode::kReduce,
-       "object of 'torch.Size': it is not a class of a .metadata"},
+       "object of 'torch.Size': not expected in a .metadata"},
       {"P11 object with arguments",
        [](MetadataSpec& m) {
          m.version = global(kMetadataModule, "MetadataIndex") + tuple_of({integer(1)}) + "\x81";
@@ -480,10 +480,11 @@ TEST(DcpMetadata, of_ranks_that_disagree_is_refused) {
   other = sound();
   other.tensors[0].key = "step";
   other.values.clear();
-  test::expect_error(ErrorCode::kMetaType, "'step': a tensor to one rank, a value to another", [&] {
-    Metadata whole = read(sound().pickle());
-    merge_metadata(whole, read(other.pickle()));
-  });
+  test::expect_error(ErrorCode::kMetaType, "'step': is a tensor on one rank and a value on another",
+                     [&] {
+                       Metadata whole = read(sound().pickle());
+                       merge_metadata(whole, read(other.pickle()));
+                     });
 }
 
 }  // namespace

@@ -119,7 +119,7 @@ TEST(DcpOutput, a_choice_that_matches_nothing_or_contradicts_itself_is_refused) 
                      [&] {
                        write_dcp(*source, folder / "out", 2, {globs_of({"nothing"}), {}});
                      });
-  test::expect_error(ErrorCode::kUsage, "is to be cut and to be kept whole", [&] {
+  test::expect_error(ErrorCode::kUsage, "is chosen both to be cut and to be kept whole", [&] {
     write_dcp(*source, folder / "out", 2, {globs_of({"**"}), globs_of({"**"})});
   });
   EXPECT_FALSE(fs::exists(folder / "out"));

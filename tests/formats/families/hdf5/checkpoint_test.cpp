@@ -149,8 +149,8 @@ TEST_F(Hdf5, plain_attributes_are_values_and_the_rest_is_said_to_be_left_out) {
   EXPECT_EQ(value("nothing").kind(), ValueKind::kDict);
   EXPECT_EQ(test::lines(file->findings()),
             (std::vector<std::string>{
-                "warning H5_TYPE layouts.h5: 'types': attribute has the name of a dataset or "
-                "group, and is left out",
+                "warning H5_TYPE layouts.h5: 'types': the attribute is left out: a dataset or "
+                "group has the same name",
                 "warning H5_TYPE layouts.h5: attribute 'matrix' of 2 dimensions is left out",
                 "warning H5_TYPE layouts.h5: 'layouts.gzip': attribute 'unit' of a dataset is "
                 "left out",

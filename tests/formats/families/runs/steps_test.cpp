@@ -115,7 +115,7 @@ TEST_F(StepsTest, an_optimizer_without_a_model_is_damage) {
   make("checkpoint-2/scheduler.pt");
   const auto checkpoint = open_checkpoint(folder_ / "checkpoint-2");
   EXPECT_THAT(test::verified(*checkpoint),
-              ElementsAre("SHARD_MISSING holds optimizer_0, scheduler.pt, and no model"));
+              ElementsAre("SHARD_MISSING holds optimizer_0, scheduler.pt, but no model"));
 }
 
 TEST_F(StepsTest, checkpoints_that_a_layout_does_not_read_are_named) {

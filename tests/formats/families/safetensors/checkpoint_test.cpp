@@ -174,7 +174,7 @@ TEST(SafetensorsCheckpoint, every_cut_of_a_file_is_an_error_that_names_it) {
 TEST(SafetensorsCheckpoint, holds_tensors_alone) {
   const auto checkpoint =
       open_file(test::data_path("golden/2.11.0/hf_plain/ckpt/model-00001-of-00001.safetensors"));
-  expect_error(ErrorCode::kNotFound, "tensors alone", [&] { checkpoint->value({"v", {"v"}, {}}); });
+  expect_error(ErrorCode::kNotFound, "only tensors", [&] { checkpoint->value({"v", {"v"}, {}}); });
   StorageRef storage;
   storage.key = "0";
   expect_error(ErrorCode::kStorage, "no storages", [&] { checkpoint->storage(storage); });

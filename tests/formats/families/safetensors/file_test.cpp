@@ -161,13 +161,13 @@ TEST(Safetensors, each_way_to_be_wrong_has_its_code_and_says_what_and_where) {
       // The length.
       {"", ErrorCode::kStHeader, "takes 8 bytes at byte 0, but only 0 remain"},
       {"1234567", ErrorCode::kStHeader, "only 7 remain"},
-      {length_text(0), ErrorCode::kStHeader, "said to have 0 bytes"},
-      {length_text(0) + "{}", ErrorCode::kStHeader, "said to have 0 bytes"},
+      {length_text(0), ErrorCode::kStHeader, "the length of the header is 0 bytes"},
+      {length_text(0) + "{}", ErrorCode::kStHeader, "the length of the header is 0 bytes"},
       {length_text(3) + "{}", ErrorCode::kStHeader,
-       "said to have 3 bytes at byte 8, but only 2 remain"},
+       "the length of the header is 3 bytes at byte 8, but only 2 remain"},
       {length_text(100'000'001) + "{}", ErrorCode::kStHeader, "at most 100000000"},
       {length_text(std::uint64_t{1} << 63) + "{}", ErrorCode::kStHeader,
-       "said to have 9223372036854775808 bytes"},
+       "the length of the header is 9223372036854775808 bytes"},
       {length_text(UINT64_MAX) + "{}", ErrorCode::kStHeader, "18446744073709551615"},
       // The JSON.
       {file_of(" {}"), ErrorCode::kStJson, "begins with ' ' at byte 8, expected '{'"},
@@ -183,7 +183,7 @@ TEST(Safetensors, each_way_to_be_wrong_has_its_code_and_says_what_and_where) {
       {file_of(
            R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"a":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})",
            2),
-       ErrorCode::kStDuplicate, "tensor 'a' stands in the header a second time at byte 61"},
+       ErrorCode::kStDuplicate, "tensor 'a' occurs in the header a second time at byte 61"},
       {file_of(R"({"__metadata__":{},"__metadata__":{}})"), ErrorCode::kStDuplicate,
        "__metadata__"},
       {file_of(R"({"":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})", 1), ErrorCode::kName,
@@ -313,7 +313,7 @@ TEST(Safetensors, each_way_to_be_wrong_has_its_code_and_says_what_and_where) {
       {file_of(R"({"__metadata__":null})"), ErrorCode::kStMetadata, "__metadata__ is null"},
       {file_of(R"({"__metadata__":[]})"), ErrorCode::kStMetadata, "__metadata__ is an array"},
       {file_of(R"({"__metadata__":{"k":"v","k":"w"}})"), ErrorCode::kStMetadata,
-       "key 'k' stands there twice"},
+       "key 'k' occurs twice"},
   };
   for (const auto& c : kCases) {
     SCOPED_TRACE(quote(c.file, 200));
@@ -452,12 +452,12 @@ TEST(SafetensorsWriter, what_a_file_cannot_hold_is_refused) {
       {{{"a", DType::kUInt8, {0}, 0, 0}, {"a", DType::kUInt8, {0}, 0, 0}},
        {},
        ErrorCode::kStDuplicate,
-       "'a' is there twice"},
+       "'a' occurs twice"},
       {{{"", DType::kUInt8, {0}, 0, 0}}, {}, ErrorCode::kName, "is empty"},
       {{{"__metadata__", DType::kUInt8, {0}, 0, 0}}, {}, ErrorCode::kName, "reserved"},
       {{{"\xFF", DType::kUInt8, {0}, 0, 0}}, {}, ErrorCode::kName, "is not UTF-8"},
       {{}, {{"k", "\xFF"}}, ErrorCode::kStMetadata, "not UTF-8"},
-      {{}, {{"k", "a"}, {"k", "b"}}, ErrorCode::kStMetadata, "'k' is there twice"},
+      {{}, {{"k", "a"}, {"k", "b"}}, ErrorCode::kStMetadata, "'k' occurs twice"},
       {{}, {{"k", std::string(100'000'000, 'x')}}, ErrorCode::kStHeader, "at most 100000000"},
   };
   for (const auto& c : kCases) {

@@ -105,7 +105,7 @@ TEST(SafetensorsIndex, each_way_to_be_wrong_says_what) {
 }
 
 TEST(SafetensorsIndex, what_cannot_be_read_is_not_written) {
-  expect_error(ErrorCode::kIndex, "'a' is there twice", [] {
+  expect_error(ErrorCode::kIndex, "'a' occurs twice", [] {
     make_index({{{"a", "1.safetensors"}, {"a", "1.safetensors"}}, 0});
   });
   expect_error(ErrorCode::kIndex, "outside", [] { make_index({{{"a", "../1.safetensors"}}, 0}); });
@@ -196,8 +196,8 @@ TEST(SavedOffsets, each_way_to_be_wrong_says_what) {
   } kCases[] = {
       {"", ErrorCode::kStMetadata, "DCP_SHARDING_INFO: not valid JSON at byte 0"},
       {"[]", ErrorCode::kStMetadata, "is an array, expected an object"},
-      {"{}", ErrorCode::kStMetadata, "says nothing of tensor 'w'"},
-      {R"({"w":{"saved_offsets":[0,0]}})", ErrorCode::kStMetadata, "says nothing of tensor 's'"},
+      {"{}", ErrorCode::kStMetadata, "does not list tensor 'w'"},
+      {R"({"w":{"saved_offsets":[0,0]}})", ErrorCode::kStMetadata, "does not list tensor 's'"},
       {R"({"x":{"saved_offsets":[0,0]}})", ErrorCode::kStMetadata, "tensor 'x' is not in the file"},
       {R"({"w":{}})", ErrorCode::kStMetadata, "tensor 'w': has no saved_offsets"},
       {R"({"w":7})", ErrorCode::kStMetadata, "has no saved_offsets"},

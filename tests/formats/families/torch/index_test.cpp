@@ -85,7 +85,7 @@ TEST_F(TorchIndexTest, a_missing_shard_is_named_with_what_was_in_it) {
     const fs::path kept = dir_.path() / "kept.bin";
     fs::rename(shard(number), kept);
     EXPECT_THAT(findings(), HasSubstr("damage SHARD_MISSING " + shard(number).filename().native() +
-                                      ": the file is missing, and in no other lie '"));
+                                      ": the file is missing, and no other file has '"));
     expect_refused(ErrorCode::kShardMissing, shard(number).filename());
     // The content of the other files can be inspected.
     EXPECT_GT(open_checkpoint(path_)->index().tensors.size(), 10U);
@@ -183,7 +183,7 @@ TEST_F(TorchIndexTest, several_indexes_have_to_be_told_apart) {
 TEST_F(TorchIndexTest, a_file_without_a_dict_is_refused) {
   fs::copy_file(test::data_path("golden/2.11.0/bare_tensor_pt/full.pt"), shard(1),
                 fs::copy_options::overwrite_existing);
-  test::expect_error(ErrorCode::kMetaType, "holds no dict", [&] { open_checkpoint(path_); });
+  test::expect_error(ErrorCode::kMetaType, "does not hold a dict", [&] { open_checkpoint(path_); });
 }
 
 TEST_F(TorchIndexTest, is_the_model_of_a_trainers_folder) {

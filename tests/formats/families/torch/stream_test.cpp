@@ -145,15 +145,15 @@ TEST(TorchFile, persistent_ids_are_storages_and_nothing_else) {
       {"P26 unknown type", id(global("torch", "NoStorage"), text("0"), text("cpu"), integer(10)),
        ErrorCode::kStorage, "unknown storage type 'torch.NoStorage'"},
       {"P26 type is a text", id(text("FloatStorage"), text("0"), text("cpu"), integer(10)),
-       ErrorCode::kStorage, "unknown storage type of no name"},
+       ErrorCode::kStorage, "unknown storage type without a name"},
       {"P26 negative count", id(floats, text("0"), text("cpu"), integer(-1)), ErrorCode::kStorage,
-       "storage '0' has no sound number of elements"},
+       "storage '0' has no valid number of elements"},
       {"P26 huge count", id(floats, text("0"), text("cpu"), integer(INT64_MAX)),
        ErrorCode::kOverflow, "storage size"},
       {"P28 count is True", id(floats, text("0"), text("cpu"), "\x88"), ErrorCode::kStorage,
-       "no sound number"},
+       "no valid number"},
       {"P28 count is None", id(floats, text("0"), text("cpu"), none()), ErrorCode::kStorage,
-       "no sound number"},
+       "no valid number"},
       {"P28 key is a number", id(floats, integer(0), text("cpu"), integer(10)), ErrorCode::kStorage,
        "key is not text"},
       {"P28 location is a number", id(floats, text("0"), integer(0), integer(10)),
@@ -235,21 +235,21 @@ TEST(TorchFile, arguments_of_a_tensor_have_their_types) {  // P28, P11
       {"storage is None", with(none(), integer(0), one, one), ErrorCode::kType,
        "argument 1 is not a storage"},
       {"offset is False", with(storage("0", 10), "\x89", one, one), ErrorCode::kType,
-       "storage offset is not a number"},
+       "storage offset is not an integer"},
       {"offset is negative", with(storage("0", 10), integer(-1), one, one), ErrorCode::kType,
-       "storage offset is not a number"},
+       "storage offset is not an integer"},
       {"size is a number", with(storage("0", 10), integer(0), integer(1), one), ErrorCode::kType,
-       "tuples of integers"},
+       "size or stride is not a tuple of integers"},
       {"size holds True", with(storage("0", 10), integer(0), tuple_of({"\x88"}), one),
-       ErrorCode::kType, "tuples of integers"},
+       ErrorCode::kType, "size or stride is not a tuple of integers"},
       {"stride holds a text", with(storage("0", 10), integer(0), one, tuple_of({text("1")})),
-       ErrorCode::kType, "tuples of integers"},
+       ErrorCode::kType, "size or stride is not a tuple of integers"},
       {"no arguments", call(rebuild, {}), ErrorCode::kReduce,
        "_rebuild_tensor_v2: expected 6 arguments, found 0"},
       {"eight arguments", call(rebuild, std::vector<std::string>(8, none())), ErrorCode::kReduce,
        "found 8"},
       {"untyped storage", with(storage("0", 40, "UntypedStorage"), integer(0), one, one),
-       ErrorCode::kType, "an untyped storage has no dtype here"},
+       ErrorCode::kType, "the storage is untyped, so the tensor has no dtype"},
       {"parameter of nothing", call(global("torch._utils", "_rebuild_parameter"), {}),
        ErrorCode::kReduce, "_rebuild_parameter: expected 3 arguments, found 0"},
       {"parameter with state of nothing",
@@ -284,7 +284,7 @@ TEST(TorchFile, what_newobj_makes_is_no_tensor_whatever_its_class) {
     EXPECT_EQ(special_tensor(root), "") << name;
   }
   const std::string size = global("torch", "Size") + ")\x81";
-  expect_error(ErrorCode::kType, "tuples of integers", [&] {
+  expect_error(ErrorCode::kType, "size or stride is not a tuple of integers", [&] {
     read_root(call(global("torch._utils", "_rebuild_tensor_v2"),
                    {storage("0", 10), integer(0), size, size, "\x89", none()}));
   });
@@ -360,17 +360,19 @@ TEST(TorchLegacy, is_refused_where_its_parts_contradict) {  // P30
     read(built(integer(1001), test::dict_of({{text("little_endian"), "\x89"}}), root, keys,
                count + "aaaabbbb"));
   });
-  expect_error(ErrorCode::kUnsupported, "storage 'k' is a view of another one", [&] {
-    read(built(integer(1001), info,
-               tensor_call(id(tuple_of({text("v"), integer(0), integer(1)})), 0, {2}, {1}), keys,
-               count + "aaaabbbb"));
-  });
+  expect_error(
+      ErrorCode::kUnsupported, "storage 'k' is a view of another storage, which is not supported",
+      [&] {
+        read(built(integer(1001), info,
+                   tensor_call(id(tuple_of({text("v"), integer(0), integer(1)})), 0, {2}, {1}),
+                   keys, count + "aaaabbbb"));
+      });
   expect_error(ErrorCode::kType, "storage keys are not a list",
                [&] { read(built(integer(1001), info, root, none(), "")); });
   expect_error(ErrorCode::kStorage, "'other' is listed, but nothing refers to it", [&] {
     read(built(integer(1001), info, root, test::list_of({text("other")}), count));
   });
-  expect_error(ErrorCode::kStorage, "storage of no name is listed",
+  expect_error(ErrorCode::kStorage, "storage without a name is listed",
                [&] { read(built(integer(1001), info, root, test::list_of({integer(1)}), count)); });
   expect_error(ErrorCode::kRecordMissing, "storage 'k' is missing",
                [&] { read(built(integer(1001), info, root, "]", "")); });

@@ -115,7 +115,7 @@ TEST(Frameworks, a_deepspeed_rank_that_is_missing_is_named_and_its_part_is_a_hol
     const auto checkpoint = open_checkpoint(copy.path());
     const auto report = checkpoint->verify(fast());
     EXPECT_THAT(codes(report.findings), Contains("HOLE"));
-    EXPECT_THAT(text_of(report.findings), HasSubstr("no *_optim_states.pt is there of rank 1"));
+    EXPECT_THAT(text_of(report.findings), HasSubstr("missing *_optim_states.pt: rank 1"));
     test::expect_error(ErrorCode::kShardMissing, "rank 1",
                        [&] { check_before_copy(*checkpoint, content_of(*checkpoint), {}); });
   }
@@ -154,7 +154,7 @@ TEST(Frameworks, files_of_two_saves_are_not_mixed) {
   const std::string name = "global_step2/bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt";
   fs::copy_file(golden("deepspeed_zero3_w3") / name, copy / name,
                 fs::copy_options::overwrite_existing);
-  test::expect_error(ErrorCode::kMetaType, "files of two saves",
+  test::expect_error(ErrorCode::kMetaType, "the files are from two saves",
                      [&] { open_checkpoint(copy.path()); });
 }
 
@@ -340,7 +340,7 @@ TEST(Frameworks, one_ranks_file_shows_its_part) {
   EXPECT_EQ(one->description().layout, "one-rank");
   EXPECT_EQ(one->index().files.at(0).rank, 1);
   EXPECT_THAT(boxes(*one, "model.blocks.0.up.weight"), ElementsAre("[6:9, 0:10]"));
-  EXPECT_THAT(text_of(one->findings()), HasSubstr("not among the files: rank 0, 2, 3"));
+  EXPECT_THAT(text_of(one->findings()), HasSubstr("missing files: rank 0, 2, 3"));
   test::expect_error(ErrorCode::kHole, "chunks cover",
                      [&] { check_before_copy(*one, content_of(*one), {}); });
 }

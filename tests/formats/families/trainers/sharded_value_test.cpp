@@ -114,7 +114,7 @@ TEST(ShardedValue, a_librarys_tensor_in_it_is_no_damage) {
   const Value value =
       old_dtensor(Value::object(std::move(local)), "Shard", Value::list({Value::integer(1)}));
   test::expect_error(ErrorCode::kUnsupported,
-                     "the rank holds is a torchao.optim.subclass_8bit.OptimState8bit",
+                     "the rank's part is a torchao.optim.subclass_8bit.OptimState8bit",
                      [&] { sharded_value(value); });
 }
 

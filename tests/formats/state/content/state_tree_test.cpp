@@ -145,7 +145,7 @@ TEST(StateTree, paths_become_containers) {
 
 TEST(StateTree, paths_that_contradict_each_other_are_refused) {
   const auto refused = [](const std::vector<std::vector<std::string>>& paths) {
-    expect_error(ErrorCode::kKey, "'v1': its path contradicts that of another key",
+    expect_error(ErrorCode::kKey, "'v1': its path conflicts with that of another key",
                  [&] { nested(paths); });
   };
   refused({{kA}, {kA}});
@@ -153,7 +153,8 @@ TEST(StateTree, paths_that_contradict_each_other_are_refused) {
   refused({{kA, kB}, {kA}});
   refused({{kA, kB}, {kA, test::integer(0)}});
   refused({{kA, test::integer(0)}, {kA, kB}});
-  expect_error(ErrorCode::kKey, "'v0': its path contradicts", [] { nested({{test::integer(0)}}); });
+  expect_error(ErrorCode::kKey, "'v0': its path conflicts with",
+               [] { nested({{test::integer(0)}}); });
 }
 
 TEST(StateTree, lists_are_not_padded_without_bound) {

@@ -110,7 +110,7 @@ TEST(NameMap, rules_that_cannot_be_meant_are_refused) {
   expect_error(ErrorCode::kUsage, "'a.=b'", [&] { use(front); });
   NameRules behind;
   behind.renames = {{"a", "b."}};
-  expect_error(ErrorCode::kUsage, "a name does not end with a dot", [&] { use(behind); });
+  expect_error(ErrorCode::kUsage, "TO ends with a dot, but FROM does not", [&] { use(behind); });
   NameRules prefix;
   prefix.strip = {""};
   expect_error(ErrorCode::kUsage, "the prefix to strip is empty", [&] { use(prefix); });

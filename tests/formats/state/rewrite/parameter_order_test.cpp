@@ -133,7 +133,7 @@ TEST(NamesOfIds, shapes_are_checked) {
   expect_error(ErrorCode::kKey, "has 2 parameters, m.pt 1", [&] {
     names_of_ids(optimizer, order({{"w", {2, 3}}}));
   });
-  expect_error(ErrorCode::kKey, "nothing here tells their names",
+  expect_error(ErrorCode::kKey, "their names are unknown",
                [&] { names_of_ids(optimizer, std::nullopt); });
 }
 

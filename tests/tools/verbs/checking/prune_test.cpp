@@ -283,8 +283,8 @@ TEST_F(StepPartsTest, an_optimizer_alone_is_no_model) {
   for (const int number : {10, 20, 30}) std::filesystem::remove_all(weights(number));
   const CliResult verified = run_cli({"verify", step(30)});
   EXPECT_EQ(verified.status, 1);
-  EXPECT_THAT(verified.out, HasSubstr("damage[SHARD_MISSING]: holds policy/optimizer, and no "
-                                      "model"));
+  EXPECT_THAT(verified.out,
+              HasSubstr("damage[SHARD_MISSING]: holds policy/optimizer, but no model"));
   EXPECT_EQ(run_cli({"latest", run_}).status, 1);
 }
 

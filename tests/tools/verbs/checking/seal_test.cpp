@@ -235,9 +235,8 @@ TEST_F(SealTest, data_written_in_the_source_after_it_was_shared_are_damage) {
   const std::filesystem::path shared = c + "/__0_0.distcp";
   const auto before = std::filesystem::last_write_time(shared);
   std::filesystem::last_write_time(shared, before + std::chrono::seconds(1));
-  EXPECT_THAT(
-      no({"verify", path("out")}),
-      HasSubstr("damage[SHARED_CHANGED]: __0_0.distcp: was written to after it was shared"));
+  EXPECT_THAT(no({"verify", path("out")}),
+              HasSubstr("damage[SHARED_CHANGED]: __0_0.distcp: was changed after it was linked"));
   // A copy of the folder has its own files.
   std::filesystem::copy(path("out"), path("copy"), std::filesystem::copy_options::recursive);
   done({"verify", path("copy")});

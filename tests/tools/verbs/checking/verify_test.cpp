@@ -63,9 +63,10 @@ TEST_F(CliTest, verify_compares_what_ranks_of_fairscale_count) {
   const CliResult result = run_cli({"verify", source});
   EXPECT_EQ(result.status, 0);
   EXPECT_THAT(result.out + result.err, HasSubstr("warning[MISMATCH]: checkpoint_last-shard1.pt"));
-  EXPECT_THAT(result.out + result.err,
-              HasSubstr("is another number than in checkpoint_last-shard0.pt: the files are of two "
-                        "saves"));
+  EXPECT_THAT(
+      result.out + result.err,
+      HasSubstr(
+          "differs from the number in checkpoint_last-shard0.pt: the files are from two saves"));
 }
 
 TEST_F(CliTest, verify_of_an_interrupted_save_says_so) {

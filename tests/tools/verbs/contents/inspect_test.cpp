@@ -97,7 +97,7 @@ TEST_F(CliTest, inspect_shows_an_object_without_a_key_as_the_root) {
   const CliResult unnamed =
       run_cli({"convert", golden_path("2.11.0/bare_tensor_pt/full.pt"), path("out.safetensors")});
   EXPECT_EQ(unnamed.status, 2);
-  EXPECT_THAT(unnamed.err, HasSubstr("full.pt: is one tensor without a name"));
+  EXPECT_THAT(unnamed.err, HasSubstr("full.pt: is a single tensor without a name"));
   EXPECT_THAT(unnamed.err, HasSubstr("; write a .pt or .h5 file"));
 }
 

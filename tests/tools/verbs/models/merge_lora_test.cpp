@@ -187,7 +187,7 @@ TEST_F(MergeLoraTest, what_does_not_fit_is_refused_before_a_byte_is_written) {
   refused({base_, path("nowhere"), out}, "error[NOT_FOUND]");
   refused({golden_path("2.11.0/minimal/ckpt"), adapter_, out}, "error[MISMATCH]");
   refused({base_, adapter_, out, "-k", "app.optim.**"}, "is of another base");
-  refused({base_, adapter_, path("m")}, "names no format");
+  refused({base_, adapter_, path("m")}, "does not name a format");
 }
 
 TEST_F(MergeLoraTest, a_damaged_adapter_is_refused) {

@@ -82,7 +82,8 @@ TEST_F(ResizeVocabTest, states_without_groups_are_refused_by_each_verb_that_chan
     const CliResult refused = run_cli(words);
     EXPECT_EQ(refused.status, 2) << words[0] << refused.out;
     EXPECT_THAT(refused.err, HasSubstr("error[UNSUPPORTED]")) << words[0];
-    EXPECT_THAT(refused.err, HasSubstr("' is a state of an optimizer whose groups are not there"))
+    EXPECT_THAT(refused.err,
+                HasSubstr("' is a state of an optimizer whose param groups are missing"))
         << words[0];
     EXPECT_THAT(refused.err, HasSubstr("; leave it out with --exclude 'app.optim.**'\n"));
     words.insert(words.end(), {"--exclude", "app.optim.**"});

@@ -41,7 +41,7 @@ TEST_F(AverageTest, words_are_checked) {
   refused({folder, folder, out, "--weights", "1,"}, "not '' as number 2");
   refused({folder, folder, out, "--weights", "1,1e39"}, "too large for float32");
   refused({folder, folder, out, "--weights=1,-1", "--normalize"}, "add up to 0");
-  refused({folder, folder, path("m")}, "names no format");
+  refused({folder, folder, path("m")}, "does not name a format");
   refused({folder, folder, out, "-k", "nothing"}, "error[NOT_FOUND]");
   refused({folder, golden_path(kTied), out}, "error[MISMATCH]");
   refused({folder, path("nowhere"), out}, "error[NOT_FOUND]");

@@ -272,7 +272,8 @@ TEST_F(Megatron, folders_of_nemo) {
   ran({"diff", path("nemo"), gpt()});
   // Without the context, it is a folder like any other.
   std::filesystem::remove_all(path("nemo") + "/context");
-  EXPECT_THAT(run_cli({"convert", path("nemo"), path("o.pt")}).err, HasSubstr("this is one: "));
+  EXPECT_THAT(run_cli({"convert", path("nemo"), path("o.pt")}).err,
+              HasSubstr("the checkpoint near it: "));
 }
 
 TEST_F(Megatron, forms_follow_layouts) {
