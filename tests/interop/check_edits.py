@@ -246,7 +246,7 @@ def splice_refusals(tool, folder, paths):
             (["--take-from", odd, "--take", "step.*"], ["error[KEY]", "'step.deep' lies inside 'step', which is a value"]),
             (["--take-from", odd, "--take", "tied"], ["error[KEY]", "'tied' is float32 [1], but", "has keys inside it"]),
             (["--take-from", odd, "--take", "optim.param_groups.lr"], ["error[KEY]", "'lr' is a key, but", "has a list there"]),
-            (["--take-from", odd, "--take", "twin.2.a"], ["error[KEY]", "'twin.2.a' would be item 0 of its list"]),
+            (["--take-from", odd, "--take", "twin.2.a"], ["error[KEY]", "'twin.2.a' would become item 0 of its list"]),
             (["--take-from", os.path.join(folder, "nowhere"), "--take", "x"], ["error[NOT_FOUND]", "nowhere"]),
             (["--take-from", out, "--take", "x"], ["error[", "so.pt"])]:
         err = run(tool, "set", a, out, *words, expect=2)

@@ -180,7 +180,7 @@ def refusals(tool, folder):
             (path, [], ["error[USAGE]", "give --split GLOB or --join"]),
             (path, ["--split", "up.*", "--join", "0,1"], ["error[USAGE]"]),
             (path, ["--split", "upp.*"], ["error[NOT_FOUND]", "no parameter of an optimizer matches 'upp.*'"]),
-            (path, ["--split", "**.bias"], ["error[USAGE]", "no group would change"]),
+            (path, ["--split", "**.bias"], ["error[USAGE]", "nothing would change"]),
             (path, ["--split", "up.*", "lr=fast"], ["error[TYPE]", "'lr' of group 2 is a float, and 'fast' is a str"]),
             (path, ["--split", "up.*", "lt=1"], ["error[NOT_FOUND]", "no option 'lt'; did you mean 'lr'?"]),
             (path, ["--split", "up.*", "params=1"], ["error[NOT_FOUND]"]),

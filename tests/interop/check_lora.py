@@ -167,11 +167,11 @@ def named_cases(tool, folder):
     tied, apart = {"tie_word_embeddings": True}, {"tie_word_embeddings": False}
     one, two = {"model.embed_tokens.weight": e}, {"model.embed_tokens.weight": e, "lm_head.weight": e.clone()}
     # The head is not in the file.
-    case(one, head, {}, {"model.embed_tokens.weight": changed}, "taken for one (tied)")
+    case(one, head, {}, {"model.embed_tokens.weight": changed}, "treated as tied to")
     case(one, head, {}, {"model.embed_tokens.weight": changed}, model=tied)
     case(one, head, {}, {}, "lacks 'lm_head.weight'", model=apart, expect=2)
     # Both are, with the same bits.
-    case(two, head, {}, {"lm_head.weight": changed, "model.embed_tokens.weight": changed}, "same bits and are taken for one", words=["--force"])
+    case(two, head, {}, {"lm_head.weight": changed, "model.embed_tokens.weight": changed}, "same bits and are treated as one tied tensor", words=["--force"])
     case(two, head, {}, {"lm_head.weight": changed}, model=apart)
     case(two, head, {}, {"lm_head.weight": changed}, words=["--untied"])
     case({**two, "lm_head.weight": e + 1}, head, {}, {"lm_head.weight": merged(e + 1, [(b, a, 6 / 4)])}, model=tied)
@@ -180,7 +180,7 @@ def named_cases(tool, folder):
     q = rand(5, 6)
     new = {"model.embed_tokens.weight": whole["model.embed_tokens.weight"], "q.weight": merged(q, [(whole["q.lora_B.weight"], whole["q.lora_A.weight"], 6 / 4)])}
     saves = {"modules_to_save": ["embed_tokens"]}
-    case({**one, "q.weight": q}, whole, saves, {**new, "lm_head.weight": e}, "'lm_head.weight' was one (tied) with", '"tie_word_embeddings": false', model=tied)
+    case({**one, "q.weight": q}, whole, saves, {**new, "lm_head.weight": e}, "'lm_head.weight' was tied to", '"tie_word_embeddings": false', model=tied)
     case({**one, "q.weight": q}, whole, {**saves, "task_type": "SEQ_CLS"}, new, model=tied)
     case({**one, "q.weight": q}, whole, {**saves, "task_type": None}, {}, "error[UNSUPPORTED]", "--config", expect=2)
     case({**two, "q.weight": q}, whole, saves, new, "are two tensors now", model=tied)
@@ -190,10 +190,10 @@ def named_cases(tool, folder):
     a, b = adapter.values()
     turned = {"h.0.attn.c_proj.weight": merged(c["h.0.attn.c_proj.weight"], [(a.T, b.T, 6 / 4)])}
     straight = {"h.0.attn.c_proj.weight": merged(c["h.0.attn.c_proj.weight"], [(b, a, 6 / 4)])}
-    case(c, adapter, {}, turned, "is [in, out] as the weights near it")
+    case(c, adapter, {}, turned, "is [in, out] like the weights near it")
     case(c, adapter, {"fan_in_fan_out": True}, turned)
     lin = {**c, "h.0.attn.c_attn.weight": c["h.0.attn.c_attn.weight"].T.contiguous()}
-    case(lin, adapter, {"fan_in_fan_out": True}, straight, "is [out, in] as the weights near it")
+    case(lin, adapter, {"fan_in_fan_out": True}, straight, "is [out, in] like the weights near it")
     del c["h.0.attn.c_attn.weight"], c["h.0.attn.c_attn.bias"]
     case(c, adapter, {"fan_in_fan_out": True}, turned, "as fan_in_fan_out says; it is square")
     # Names of transformers 5 on files that were published before it; a layer's number is never another.
@@ -260,13 +260,13 @@ def refusals(tool, folder, st, base, pair):
                           ({"layer_replication": [[0, 4]]}, "'layer_replication'"), ({"use_future": {"a": 1}}, "'use_future'"),
                           ({"alpha_pattern": {"(?=l).*q$": 4}}, "'alpha_pattern'", "a regular expression")]:
         case(q, config, "error[UNSUPPORTED]", "adapter_config.json", *says)
-    case(q, {"r": "4"}, "error[TYPE]", "'r' is no rank")
+    case(q, {"r": "4"}, "error[TYPE]", "'r' must be an integer of at least 1")
     case(q, {"r": 0}, "error[TYPE]")
     case(q, {"r": 5}, "error[MISMATCH]", "A [4, 2500] and B [37, 4] of rank 5")
     case({key.replace("l.0.q", "l.7.q"): tensor for key, tensor in q.items()}, {}, "error[MISMATCH]", "of another base", "lacks 'l.7.q.weight'",
          "nearest key is 'l.")
     case({"l.0.q.lora_A.weight": torch.ones(4, 2499), "l.0.q.lora_B.weight": torch.ones(37, 4)}, {}, "error[MISMATCH]", "'l.0.q.weight' is [37, 2500]")
-    case({"l.0.q.lora_A.weight": torch.ones(4, 2500)}, {}, "error[MISMATCH]", "only one of two matrices, A")
+    case({"l.0.q.lora_A.weight": torch.ones(4, 2500)}, {}, "error[MISMATCH]", "has matrix A without B")
     case(q, {"use_dora": True}, "error[MISMATCH]", "has no magnitudes")
     case({**q, "l.0.q.lora_magnitude_vector.weight": torch.ones(36)}, {}, "error[MISMATCH]", "'l.0.q.weight' is [37, 2500]")
     case({**q, "l.0.q.lora_B.bias": torch.ones(37)}, {"lora_bias": True}, "error[UNSUPPORTED]", "has none to add it to")
@@ -436,11 +436,11 @@ def extract_refusals(tool, folder, base, one):
     case(changed, "error[USAGE]", "--rank", words=("--rank", 0))
     case(changed, "error[USAGE]", "--alpha", words=("--rank", 2, "--alpha", 0))
     case(changed, "error[NOT_FOUND]", words=("--rank", 2, "-k", "nothing.*"))
-    for extra, says in ((torch.zeros(7), "float32 [7], no matrix"), (torch.zeros(7, 7, dtype=torch.int64), "no floating numbers")):
+    for extra, says in ((torch.zeros(7), "float32 [7], not a matrix"), (torch.zeros(7, 7, dtype=torch.int64), "not floating numbers")):
         more = {**base, "q.bias": extra}
         case({**changed, "q.bias": extra + 1}, "error[UNSUPPORTED]", "'q.bias'", says, "--exclude 'q.bias'", base_of=more)
     case({**changed, "q.scale": torch.ones(4, 4)}, "not the weight of a module", base_of={**base, "q.scale": torch.zeros(4, 4)})
-    case({**changed, "q.scale": torch.ones(4, 4)}, "'q.scale'", "its module has one whose difference becomes matrices", words=("--rank", 2, "--modules-to-save"))
+    case({**changed, "q.scale": torch.ones(4, 4)}, "'q.scale'", "its module has another tensor that becomes LoRA matrices", words=("--rank", 2, "--modules-to-save"))
     run(tool, "extract-lora", one, other, out, "--rank", 2, "--exclude", "q.scale", "--dry-run")
     check(not os.path.exists(out), "a dry run writes")
     print("extract-lora: refusals by name")

@@ -407,7 +407,7 @@ def scaled_errors(tmp):
             ('from = ["w", "s"]\nto = "w"\ndo = ["dequantize"]', "SHAPE", ("dequantize takes scales [2, 3] for [200, 300], not [3, 3]", "line 2")),
             ('from = ["w", "i"]\nto = "w"\ndo = ["dequantize"]', "DTYPE", ("floating scales, not int32",)),
             ('from = ["bad", "s"]\nto = "u"\ndo = ["dequantize"]', "DTYPE", ("float8_e4m3fn, not float32",)),
-            ('from = "w"\nto = "u"\ndo = ["dequantize"]', "SHAPE", ("as many of scales, not 1",)),
+            ('from = "w"\nto = "u"\ndo = ["dequantize"]', "SHAPE", ("equally many tensors and scales, not 1",)),
             ('from = "v"\nto = ["u", "us"]\ndo = ["quantize"]', "SHAPE", ("at least 2 dimensions",)),
             ('from = "bad"\nto = ["u", "us"]\ndo = ["quantize"]', "UNSUPPORTED", ("'bad': element [150, 299] is NaN",)),
             ('from = "bad"\nto = ["u", "us"]\ndo = [{ op = "reshape", to = [600, 100] }, { op = "pad", to = 605 }, "transpose", "quantize"]', "UNSUPPORTED",
@@ -417,13 +417,13 @@ def scaled_errors(tmp):
             ('from = ["w", "bs"]\nto = "u"\ndo = [{ op = "dequantize", scales = "mxfp4" }]', "DTYPE", ("mxfp4 in uint8, not float8_e4m3fn",)),
             ('from = "bad"\nto = ["u", "us"]\ndo = [{ op = "quantize", block = [0, 3] }]', "SHAPE", ("not 0 x 3",)),
             ('from = "bad"\nto = ["u", "us"]\ndo = [{ op = "quantize", block = [3] }]', "USAGE", ("two sizes",)),
-            ('from = "bad"\nto = ["u", "us"]\ndo = [{ op = "quantize", scales = "mxfp4" }]', "USAGE", ("quantize makes no mxfp4",)),
+            ('from = "bad"\nto = ["u", "us"]\ndo = [{ op = "quantize", scales = "mxfp4" }]', "USAGE", ("quantize cannot make mxfp4",)),
             ('from = "bad"\nto = ["u", "us"]\ndo = [{ op = "quantize", scales = "row" }]', "USAGE", ("not 'row'",)),
             ('from = "bad"\nto = "u"\nskip_lone = true', "USAGE", ("skip_lone",))):
         said = run("map", rules_file(tmp, [f"[[rule]]\n{text}\n", rest]), path, out, expect=2)
         check(f"error[{code}]" in said and all(w in said for w in words) and not os.path.exists(out), f"{text}: {said}")
     said = run("map", rules_file(tmp, ['[[rule]]\nfrom = ["b", "bs"]\nto = "u"\ndo = [{ op = "dequantize", scales = "mxfp4" }]\n']), path, out, "--reverse", expect=2)
-    check("error[UNSUPPORTED]" in said and "mxfp4 is only read" in said, said)
+    check("error[UNSUPPORTED]" in said and "mxfp4 can be read but not written" in said, said)
     # A scale that has no weight is not taken for anything else; nor is one expert without its scale.
     rule = '[[rule]]\nfrom = ["{n:**}.weight", "{n}.scale"]\nto = "{n}.weight"\ndo = [{ op = "dequantize", block = [4, 4] }]\nskip_lone = true\n'
     number = torch.ones(4, 4).to(torch.float8_e4m3fn)

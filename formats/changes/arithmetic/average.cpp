@@ -122,7 +122,7 @@ class Averager {
                     cat(operands_->inputs[i].path(), ": ", quote(key, kKeyText), " is ",
                         torch_name(operands_->tensor(i, numbers[i]).dtype), " with scales in ",
                         quote(key + std::string(scale), kKeyText),
-                        "; a sum needs it in one floating type"));
+                        "; dequantize it first: a sum needs elements of one floating type"));
       }
     }
   }
@@ -199,8 +199,8 @@ class Averager {
   [[noreturn]] void refuse(std::size_t input, const std::string& key,
                            const std::string& what) const {
     throw Error(ErrorCode::kMismatch,
-                cat(operands_->inputs[input].path(), ": ", quote(key, kKeyText), " is ", what,
-                    " in ", operands_->inputs[0].path(), ", and it is not averaged"),
+                cat(operands_->inputs[input].path(), ": ", quote(key, kKeyText), " has ", what,
+                    " in ", operands_->inputs[0].path(), ", and is not averaged"),
                 {Remedy::kTakeOne});
   }
 

@@ -66,8 +66,8 @@ void open_content(InputContent& input, const InputChoice& choice) {
   if (any) return;
   const bool optimizer = input.optimizer_tensors != 0;
   throw Error(ErrorCode::kNotFound,
-              input.path() + (optimizer ? ": holds tensors of an optimizer alone"
-                                        : ": no tensor is left of it"),
+              input.path() + (optimizer ? ": holds only tensors of an optimizer"
+                                        : ": no tensor is left to combine"),
               {optimizer ? Remedy::kTakeOptimizer : Remedy::kNone});
 }
 

@@ -115,7 +115,7 @@ class LowRankSource : public ByteSource {
     if (offset % item_ != 0 || out.size() % item_ != 0 || offset > size() ||
         out.size() > size() - offset) {
       throw Error(ErrorCode::kTruncated, cat("bytes ", offset, "+", out.size(), " of ", size(),
-                                             " are no whole elements of a weight"));
+                                             " are not whole elements of a weight"));
     }
     const auto buffers = buffers_.take();
     for (std::uint64_t first = offset / item_; !out.empty();) {

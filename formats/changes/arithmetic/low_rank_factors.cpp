@@ -90,7 +90,8 @@ class Projection {
       apply(pass == 0, true);
       if (pass == 0 && !nonzero_) return std::nullopt;
       if (pass == 0 && !(energy_ >= kLeastEnergy && energy_ <= kMostEnergy)) {
-        throw Error(ErrorCode::kUnsupported, "is too large or too small to be factorized");
+        throw Error(ErrorCode::kUnsupported,
+                    "has elements too large or too small to be factorized");
       }
       if (pass != 0 && holds_all()) return factors();
       std::swap(range_, back_);

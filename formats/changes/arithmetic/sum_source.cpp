@@ -30,7 +30,7 @@ void SumSource::read_at(std::uint64_t offset, std::span<std::byte> out) const {
   if (offset % item_ != 0 || out.size() % item_ != 0 || offset > size() ||
       out.size() > size() - offset) {
     throw Error(ErrorCode::kTruncated, cat("bytes ", offset, "+", out.size(), " of ", size(),
-                                           " are no whole elements of a sum"));
+                                           " are not whole elements of a sum"));
   }
   const auto buffers = buffers_.take(rule_.accumulator);
   std::uint64_t first = offset / item_;

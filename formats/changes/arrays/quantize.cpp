@@ -163,7 +163,7 @@ class BlockFactors {
     const bool nan = (bits[at] & 0x7FFFFFFF) > kInfinityBits;
     return {ErrorCode::kUnsupported,
             cat(element_text(array_, first + at), " is ", nan ? "NaN" : "infinite in float32",
-                ", and quantize takes finite numbers")};
+                ", but quantize takes only finite numbers")};
   }
 
   Array array_;

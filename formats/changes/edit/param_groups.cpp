@@ -85,8 +85,8 @@ class GroupEditor {
     use_.check_all(checkpoint_.description().path, "parameter of an optimizer");
     if (out.optimizers.empty()) {
       throw Error(ErrorCode::kUsage, checkpoint_.description().path +
-                                         ": no group would change: all of the parameters of a "
-                                         "group match, and no option is given");
+                                         ": nothing would change: every parameter of the matched "
+                                         "groups matches, and no option is given");
     }
     return out;
   }
@@ -111,8 +111,9 @@ class GroupEditor {
                       near.empty() ? "" : "; did you mean " + quote(near, kGroupKeyText) + "?"));
     }
     if (parts.size() > 1 && !edit_.join.empty()) {
-      throw Error(ErrorCode::kUsage, cat(checkpoint_.description().path, ": holds ", parts.size(),
-                                         " optimizers, and positions of groups are those of one"));
+      throw Error(ErrorCode::kUsage,
+                  cat(checkpoint_.description().path, ": holds ", parts.size(),
+                      " optimizers; name the one whose groups are to be joined"));
     }
     return parts;
   }
@@ -149,7 +150,7 @@ class GroupEditor {
                           model_order(checkpoint_, content_, "the model in the checkpoint"));
     } catch (const Error& error) {
       // Leaves out the hint, which is about options that give names.
-      throw Error(error.code(), cat(error.what(), "; globs are about names"));
+      throw Error(error.code(), cat(error.what(), "; globs need names"));
     }
   }
 
@@ -179,8 +180,8 @@ class GroupEditor {
     }
     if (optimizer_.form == OptimizerForm::kFlattened && !fresh.empty() && edit_.options.empty()) {
       throw Error(ErrorCode::kUsage,
-                  "groups of a flattened optimizer are told apart by their options, and no other "
-                  "option is given");
+                  "groups of a flattened optimizer differ only in their options; give the new "
+                  "group another option");
     }
     for (std::size_t i = 0; i < fresh.size(); ++i) {
       whole.push_back(optimizer_.groups.size());
@@ -216,7 +217,8 @@ class GroupEditor {
     if (edit_.keep) {
       check_position(*edit_.keep);
       if (!joined_groups.contains(*edit_.keep))
-        throw Error(ErrorCode::kUsage, cat("group ", *edit_.keep, " is none of those joined"));
+        throw Error(ErrorCode::kUsage,
+                    cat("group ", *edit_.keep, " is not one of the groups to be joined"));
     }
     const std::size_t kept = edit_.keep.value_or(edit_.join[0]);
     if (!edit_.keep) check_alike();
@@ -287,7 +289,7 @@ class GroupEditor {
       if (!tensor_number(value) || key.as_string() == nullptr) continue;
       throw Error(ErrorCode::kUnsupported,
                   cat("option ", quote(*key.as_string(), kGroupKeyText), " of group ", g,
-                      " is a tensor, which two groups cannot have"));
+                      " is a tensor, which two groups cannot share"));
     }
   }
 

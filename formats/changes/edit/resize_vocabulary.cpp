@@ -114,8 +114,9 @@ class VocabularyResizer {
     if (whole && !is_floating(own.dtype)) refuse_state(state, table, " does not hold numbers");
     if (whole || (rows && !columns)) return true;
     if (columns && !rows) return false;
-    refuse_state(state, table,
-                 rows ? " may be of its rows or of its columns" : " has another shape");
+    refuse_state(
+        state, table,
+        rows ? " may hold a number for each row or for each column" : " has another shape");
   }
 
   [[noreturn]] void refuse_state(const Leaf& state, const TensorEntry& table,

@@ -28,7 +28,7 @@ void ResizedTable::read_at(std::uint64_t offset, std::span<std::byte> out) const
   if (offset % item_ != 0 || out.size() % item_ != 0 || offset > bytes_ ||
       out.size() > bytes_ - offset) {
     throw Error(ErrorCode::kTruncated, cat("bytes ", offset, "+", out.size(), " of ", bytes_,
-                                           " are no whole elements of a resized tensor"));
+                                           " are not whole elements of a resized tensor"));
   }
   if (offset < kept_bytes_) {
     const auto kept = out.first(std::min<std::uint64_t>(out.size(), kept_bytes_ - offset));

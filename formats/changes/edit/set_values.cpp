@@ -31,7 +31,7 @@ class ConstantSource : public ByteSource {
   std::uint64_t size() const override { return bytes_; }
   void read_at(std::uint64_t offset, std::span<std::byte> out) const override {
     if (offset > bytes_ || out.size() > bytes_ - offset)
-      throw Error(ErrorCode::kTruncated, "a constant tensor is shorter than what is read of it");
+      throw Error(ErrorCode::kTruncated, "a read goes past the end of a constant tensor");
     for (std::size_t i = 0; i < out.size(); ++i) out[i] = element_[(offset + i) % element_.size()];
   }
 
@@ -179,8 +179,8 @@ class Setter {
     change.tensor = cat(torch_name(tensor.dtype), " ", shape_text(tensor.shape));
     const auto example = example_of(tensor.dtype);
     if (!example) {
-      throw Error(ErrorCode::kUnsupported,
-                  cat(place(leaf), " is ", change.tensor, ", which no number can fill"));
+      throw Error(ErrorCode::kUnsupported, cat(place(leaf), " is ", change.tensor,
+                                               ", which cannot be filled with a number"));
     }
     const auto typed = value_like(*example, assignment.text);
     const auto element = typed ? element_of(tensor.dtype, *typed) : std::nullopt;

@@ -273,8 +273,8 @@ class Splicer {
         if (*position != after && *position + 1 != after) {
           throw Error(ErrorCode::kKey,
                       cat(splice_.other->description().path, ": ", quote(leaf.was, kSpliceKeyText),
-                          " would be item ", after,
-                          " of its list, as nothing is left of the items before it"));
+                          " would become item ", after,
+                          " of its list, because items before it are missing"));
         }
         after = *position + 1;
       }

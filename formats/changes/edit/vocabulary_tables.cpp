@@ -94,9 +94,9 @@ class TableSearch {
     for (const Leaf& leaf : out_.tables) {
       if (rows_of(leaf) == rows) continue;
       const Leaf& first = out_.tables.front();
-      throw Error(ErrorCode::kMismatch, cat(place(leaf), " has ", rows_of(leaf), " rows, and ",
+      throw Error(ErrorCode::kMismatch, cat(place(leaf), " has ", rows_of(leaf), " rows, but ",
                                             quote(first.key, kTableKeyText), " has ", rows,
-                                            "; one number of rows cannot be meant for both"));
+                                            "; tables must have the same number of rows"));
     }
     out_.rows = rows;
     note_alike(chosen.empty());
@@ -132,10 +132,11 @@ class TableSearch {
     const auto embeddings = usual ? TableKind::kEmbedding : TableKind::kOtherEmbedding;
     const Leaf* embedding = first_of(embeddings);
     if (embedding == nullptr) {
-      throw Error(ErrorCode::kNotFound,
-                  cat(checkpoint_.description().path,
-                      ": no key names an embedding: embed_tokens.weight, tok_embeddings.weight, "
-                      "wte.weight, word_embeddings.weight, embed_in.weight, shared.weight"));
+      throw Error(
+          ErrorCode::kNotFound,
+          cat(checkpoint_.description().path,
+              ": no key has the name of an embedding: embed_tokens.weight, tok_embeddings.weight, "
+              "wte.weight, word_embeddings.weight, embed_in.weight, shared.weight"));
     }
     const std::int64_t rows = rows_of(*embedding);
     for (const Leaf* leaf : model_) {
@@ -162,9 +163,9 @@ class TableSearch {
       throw Error(ErrorCode::kUnsupported, cat(place(leaf), " is ", torch_name(table.dtype), " ",
                                                shape_text(table.shape), why));
     };
-    if (scaled) refuse(" with scales beside it; resizing needs it in one floating type");
-    if (!is_floating(table.dtype)) refuse(", and a table holds floating numbers");
-    if (rows_of(leaf) == 0 || table.numel() == 0) refuse(", and a table has rows");
+    if (scaled) refuse(" with scales beside it; dequantize it first");
+    if (!is_floating(table.dtype)) refuse(", but a table holds floating numbers");
+    if (rows_of(leaf) == 0 || table.numel() == 0) refuse(", but a table must have rows");
   }
 
   // Notes other tensors with a dimension of as many elements as the tables have rows.  Throws
@@ -193,7 +194,7 @@ class TableSearch {
     throw Error(ErrorCode::kMismatch,
                 cat(place(first), " ", shape_text(tensor(first).shape), " has as many rows as ",
                     quote(out_.tables.front().key, kTableKeyText),
-                    ", and its name does not tell whether they are tokens",
+                    ", and its name does not say whether it is a table",
                     others.empty() ? "" : "; so have" + others.substr(1)));
   }
 

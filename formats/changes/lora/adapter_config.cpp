@@ -83,7 +83,7 @@ double number_of(const std::string& name, const Json& json) {
 std::int64_t rank_in(const std::string& name, const Json& json) {
   const std::int64_t* const rank = json.as_int();
   if (rank != nullptr && *rank >= 1) return *rank;
-  throw Error(ErrorCode::kType, cat(quote(name), " is no rank: a whole number from 1 on"));
+  throw Error(ErrorCode::kType, cat(quote(name), " must be an integer of at least 1"));
 }
 
 bool flag_of(const Json& root, std::string_view name) {
@@ -151,7 +151,7 @@ std::vector<TokenRows> tokens_of(const Json& root) {
 void check_settings(const Json& root) {
   const Json* const type = root.find("peft_type");
   if (type == nullptr || type->as_string() == nullptr)
-    throw Error(ErrorCode::kType, "has no 'peft_type'; it is no adapter's configuration");
+    throw Error(ErrorCode::kType, "has no 'peft_type'; it is not the configuration of an adapter");
   if (*type->as_string() != "LORA") throw refused("peft_type", *type);
   for (const auto& [name, value] : *root.as_object()) {
     const bool known =
@@ -164,7 +164,7 @@ void check_settings(const Json& root) {
     throw Error(ErrorCode::kUnsupported,
                 cat("'init_lora_weights' is ", quote(to_text(*initial), 80),
                     ": it changed the weights of the base before training, and the adapter does "
-                    "not hold by how much; convert it to LoRA of the base as it was published, "
+                    "not record the change; convert it to LoRA of the base as it was published, "
                     "with peft's save_pretrained(path_initial_model_for_weight_conversion=...)"));
   }
 }
@@ -229,7 +229,7 @@ AdapterConfig parse_adapter_config(const std::string& text) {
   for (const auto& own : config.alphas) {
     if (own.pattern) continue;
     throw Error(ErrorCode::kUnsupported, cat("'alpha_pattern' has ", quote(own.text, 200),
-                                             ", a regular expression of a kind that is not read"));
+                                             ", a regular expression that is not supported"));
   }
   config.dora = flag_of(root, "use_dora");
   config.keeps_tied = flag_of(root, "ensure_weight_tying");

@@ -117,7 +117,7 @@ class PartReader {
       if (!pair.a || !pair.b) {
         throw Error(ErrorCode::kMismatch,
                     cat(path_, ": ", quote(pair.module, kPartKeyText),
-                        " has only one of two matrices, ", pair.a ? "A" : "B"));
+                        pair.a ? " has matrix A without B" : " has matrix B without A"));
       }
       parts_.pairs.push_back(pair);
     }
@@ -172,7 +172,7 @@ class PartReader {
                   : bias                          ? pair.bias
                   : what.ends_with('A')           ? pair.a
                                                   : pair.b;
-    if (place) refuse(" is there twice");
+    if (place) refuse(" occurs twice");
     place = number_;
     pair.embedding = pair.embedding || parameter;
   }
@@ -208,7 +208,7 @@ class PartReader {
     if (key.token + 3 < end) refuse(" is not known");
     if (key.token + 2 < end) see_adapter(key.words[key.token + 2]);
     if (!is_floating(index_.tensors[number_].dtype)) refuse(" is not a tensor of floating numbers");
-    if (!parts_.tokens.emplace(module, number_).second) refuse(" is there twice");
+    if (!parts_.tokens.emplace(module, number_).second) refuse(" occurs twice");
   }
 
   void read_whole(const SplitKey& key) {
@@ -228,7 +228,7 @@ class PartReader {
 
   void put_whole(std::string name, bool of_base, bool saved = false) {
     if (!parts_.whole.emplace(std::move(name), AdapterWhole{number_, of_base, saved}).second)
-      refuse(" is there twice");
+      refuse(" occurs twice");
   }
 
   const std::string& path_;

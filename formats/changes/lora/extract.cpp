@@ -97,8 +97,9 @@ class Extractor {
       (options_.whole && can ? found : refused).push_back(name);
     }
     if (refused.empty()) return found;
-    std::string text = cat(pair_->tuned.path(), ": ", quote(refused[0], kNameText), " ",
-                           reason(refused[0]), ", and differs from that of ", pair_->base.path());
+    std::string text =
+        cat(pair_->tuned.path(), ": ", quote(refused[0], kNameText), " ", reason(refused[0]),
+            ", but differs from the tensor in ", pair_->base.path());
     for (std::size_t i = 1; i < refused.size() && i < kMaxListed; ++i)
       text += (i == 1 ? "; so do " : ", ") + quote(refused[i], kNameText);
     if (refused.size() > kMaxListed) text += cat(" and ", refused.size() - kMaxListed, " more");
@@ -108,9 +109,9 @@ class Extractor {
   std::string reason(const std::string& name) const {
     const TensorEntry& tensor = pair_->base.entry(name);
     const std::string is = cat("is ", pair_->base.text(name));
-    if (!is_floating(tensor.dtype)) return is + ", no floating numbers";
+    if (!is_floating(tensor.dtype)) return is + ", not floating numbers";
     if (has_scales(name)) return is + " with scales beside it";
-    if (tensor.shape.size() != 2) return is + ", no matrix";
+    if (tensor.shape.size() != 2) return is + ", not a matrix";
     if (!name.ends_with(kWeightSuffix)) return is + ", not the weight of a module";
     return cat(is, ", whose smaller side is less than a rank of ", options_.rank);
   }
@@ -199,7 +200,7 @@ class Extractor {
       if (targets.contains(module_of(name))) {
         throw Error(ErrorCode::kUnsupported,
                     cat(pair_->tuned.path(), ": ", quote(name, kNameText), " ", reason(name),
-                        ", and its module has one whose difference becomes matrices"),
+                        ", but its module has another tensor that becomes LoRA matrices"),
                     {Remedy::kExclude, name});
       }
       whole.insert(module_of(name));

@@ -104,7 +104,7 @@ HeldAdapter held_adapter(const std::string& path, const Value& content) {
       fronts.insert(model_prefix(leaf.key));
   }
   if (fronts.empty())
-    throw Error(ErrorCode::kMismatch, path + ": holds no adapter: none of its keys is lora_A's");
+    throw Error(ErrorCode::kMismatch, path + ": holds no adapter: no key contains lora_A");
   if (fronts.size() > 1) {
     throw Error(ErrorCode::kMismatch,
                 cat(path, ": holds adapters below ", quote(*fronts.begin(), kHeldKeyText), " and ",
@@ -143,9 +143,9 @@ HeldAdapter held_adapter(const std::string& path, const Value& content) {
       leaf.key = outer + name;
       ++held.tensors;
       if (!names.insert(leaf.key).second) {
-        throw Error(
-            ErrorCode::kRekeyCollision,
-            cat(path, ": two tensors are ", quote(leaf.key, kHeldKeyText), " without peft"));
+        throw Error(ErrorCode::kRekeyCollision,
+                    cat(path, ": two tensors get the name ", quote(leaf.key, kHeldKeyText),
+                        " when peft's prefixes are removed"));
       }
     }
     kept.push_back(std::move(leaf));

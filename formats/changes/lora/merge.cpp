@@ -234,8 +234,7 @@ class Merger {
     group_by_key_[key] = &group;
     if (options_.facts.tied != true) {
       result_.notes.push_back(cat(quote(key, kKeyText), " is not in ", base_path(),
-                                  " and is taken for one (tied) with ",
-                                  quote(*embedding, kKeyText)));
+                                  " and is treated as tied to ", quote(*embedding, kKeyText)));
     }
     return group;
   }
@@ -257,7 +256,7 @@ class Merger {
     add_tied_head(i, key, whole);
     if (whole.present.size() + whole.absent.size() == 1) return whole;
     if (std::erase(whole.present, key) + std::erase(whole.absent, key) != 1)
-      refuse(i, cat(quote(key, kKeyText), " is there twice"));
+      refuse(i, cat(quote(key, kKeyText), " occurs twice"));
     if (whole.present.empty()) result_.added += whole.absent.size();
     TiedGroup& own = groups_.emplace_back();
     (leaves_.contains(key) ? own.present : own.absent).push_back(key);
@@ -279,10 +278,9 @@ class Merger {
         const std::string head = key_of(tied().head_name());
         group.absent.push_back(head);
         group_by_key_[head] = &group;
-        result_.notes.push_back(cat(quote(head, kKeyText), " was one (tied) with ",
-                                    quote(key, kKeyText),
-                                    ", which an adapter replaces: it keeps "
-                                    "the elements of the base"));
+        result_.notes.push_back(
+            cat(quote(head, kKeyText), " was tied to ", quote(key, kKeyText),
+                ", which an adapter replaces; it keeps the elements of the base"));
         return;
       }
       case TiedNames::Head::kUnknown:
@@ -345,7 +343,7 @@ class Merger {
       if (!set.insert(&group).second) {
         if (!equal_tensors(*adapters_[i].tensors, group.tensor.replacement->second, whole.number)) {
           refuse(i, cat(quote(key, kKeyText), " and ", quote(group.name(), kKeyText),
-                        " are one tensor in the base, and two that differ here"));
+                        " are one tensor in the base, but differ in the adapter"));
         }
         continue;
       }
@@ -454,7 +452,7 @@ class Merger {
     if (turned.value_or(said) == said && turned) return said;
     result_.notes.push_back(
         turned ? cat(quote(key, kKeyText), " is ", *turned ? "[in, out]" : "[out, in]",
-                     " as the weights near it, whatever fan_in_fan_out says")
+                     " like the weights near it, although fan_in_fan_out says otherwise")
                : cat(quote(key, kKeyText), " is taken to be ", said ? "[in, out]" : "[out, in]",
                      ", as fan_in_fan_out says; it is square"));
     return turned.value_or(said);

@@ -73,12 +73,12 @@ ExpertsOrder experts_order(const AdapterConfig& config, const std::string& model
                                     model_type) != kTransposedExperts.end();
   if (transposed) return {true, {}};
   if (config.version.empty())
-    return {
-        true,
-        "[experts, in, out], as peft before 0.19 has all; its configuration has no peft_version"};
+    return {true,
+            "[experts, in, out], as in peft before 0.19, because its configuration has no "
+            "peft_version"};
   if (!asks_class(config.version)) return {true, {}};
   if (!model_type.empty()) return {false, {}};
-  return {false, "[experts, out, in], as most classes have them; no config.json tells the class"};
+  return {false, "[experts, out, in], as in most classes, because no config.json names the class"};
 }
 
 }  // namespace fsdp::formats

@@ -42,11 +42,11 @@ ChunkData SpilledTensors::chunk(const TensorEntry& tensor, std::size_t chunk) co
 }
 
 Value SpilledTensors::value(const ValueEntry& value) const {
-  throw Error(ErrorCode::kKey, value.key + ": tensors alone are here");
+  throw Error(ErrorCode::kKey, value.key + ": this checkpoint holds only tensors");
 }
 
 ChunkData SpilledTensors::storage(const StorageRef& /*storage*/) const {
-  throw Error(ErrorCode::kStorage, "tensors alone are here");
+  throw Error(ErrorCode::kStorage, "this checkpoint holds only tensors");
 }
 
 VerifyReport SpilledTensors::verify(const VerifyOptions& /*options*/) const {

@@ -82,7 +82,7 @@ std::vector<std::string> TiedNames::group_of(const std::string& key,
     group.push_back(other);
     if (!facts_.tied) {
       notes.push_back(cat(quote(key, 200), " and ", quote(other, 200),
-                          " have the same bits and are taken for one (tied) tensor"));
+                          " have the same bits and are treated as one tied tensor"));
     }
   }
   return group;

@@ -163,7 +163,7 @@ class OptimizerMap {
       for (const std::string& other : use.sources) {
         if (own.contains(other) || unties(use)) continue;
         throw not_along(cat(quote(name, 200), " and ", quote(other, 200),
-                            " become one, and are not in one group of parameters"));
+                            " become one parameter, but are in different param groups"));
       }
       if (!seen_.insert(&use).second) continue;
       for (std::string& target : parameters_of(use)) out.params.push_back(std::move(target));
@@ -199,14 +199,14 @@ class OptimizerMap {
     }
     if (states.empty() || !seen_.contains(&use) || use.targets.empty()) return;
     if (states.size() != use.sources.size() && !unties(use))
-      throw not_along(
-          cat(quote(names[0], 200), " has a state, and what it is joined with has none"));
+      throw not_along(cat(quote(names[0], 200),
+                          " has a state, but a parameter that it is joined with has none"));
     const Rule& rule = rule_of(use);
     for (const Operation& operation : rule.operations) {
       if (only_moves(operation)) continue;
       throw not_along(cat(place_of(rules_, rule), ": ", quote(names[0], 200), " goes through ",
                           operation_name(operation.kind),
-                          ", and its optimizer state cannot follow"));
+                          ", which cannot be applied to its optimizer state"));
     }
     const std::vector<std::string> targets = parameters_of(use);
     std::vector<std::vector<Value::Entry>> made(targets.size());
@@ -228,7 +228,7 @@ class OptimizerMap {
       }
     }
     throw not_along(cat("the state of ", quote(parameter, 200),
-                        " has other members than that of what it is joined with"));
+                        " has other members than the state of the parameter it is joined with"));
   }
 
   KeyPath place(const std::string& parameter, const Value& name) const {

@@ -211,8 +211,8 @@ class Mapper {
     }
     if (models_.size() != 1) {
       throw Error(ErrorCode::kUnsupported,
-                  cat(source_.description().path, ": ", quote(joined(part.path)), ": there are ",
-                      models_.size(), " models that this optimizer may be of"),
+                  cat(source_.description().path, ": ", quote(joined(part.path)),
+                      ": the optimizer may belong to any of ", models_.size(), " models"),
                   {Remedy::kChooseOne});
     }
     const ParameterValues::Shapes shapes(models_[0].shapes.begin(), models_[0].shapes.end());

@@ -197,7 +197,7 @@ class Matching {
         ErrorCode::kRekeyUnused,
         cat(place_of(rules_, rule), ": ", quote(rule.from[0].text(), 200), " matches nothing",
             did_you_mean(nearest_of(rule.from[0].filled(first), names_)),
-            "; a rule that need not match says optional = true"));
+            "; set optional = true if the rule need not match"));
   }
 
   const Rules& rules_;

@@ -188,7 +188,7 @@ class OperationReader {
         throw wrong(*node, cat("scales is blocks, rows, tensor or mxfp4, not ", quote(word)));
       out_.scales = known->second;
       if (out_.scales == ScaleLayout::kMxfp4 && !undoes)
-        throw wrong(*node, "quantize makes no mxfp4");
+        throw wrong(*node, "quantize cannot make mxfp4");
     }
     if (out_.scales != ScaleLayout::kBlocks) return;
     const RuleNode* node = reader_.find("block");
@@ -281,14 +281,14 @@ Operation inverse_of(const Operation& operation) {
       for (std::size_t d = 0; d < operation.dims.size(); ++d) {
         const auto to = static_cast<std::size_t>(operation.dims[d]);
         if (to >= inverse.dims.size())
-          throw no_inverse(operation, "its order is not one of all dimensions from 0");
+          throw no_inverse(operation, "`order` must list every dimension from 0");
         inverse.dims[to] = static_cast<std::int64_t>(d);
       }
       break;
     case OperationKind::kReshape:
     case OperationKind::kPad:
     case OperationKind::kTrim:
-      if (!operation.from) throw no_inverse(operation, "give what it begins from, as `from`");
+      if (!operation.from) throw no_inverse(operation, "give the sizes before it as `from`");
       if (operation.kind == OperationKind::kPad) inverse.kind = OperationKind::kTrim;
       if (operation.kind == OperationKind::kTrim) inverse.kind = OperationKind::kPad;
       inverse.to = *operation.from;
@@ -310,7 +310,7 @@ Operation inverse_of(const Operation& operation) {
       inverse.kind = OperationKind::kTie;
       break;
     case OperationKind::kCast:
-      if (!operation.was) throw no_inverse(operation, "give the dtype it begins from, as `from`");
+      if (!operation.was) throw no_inverse(operation, "give the dtype before it as `from`");
       inverse.dtype = *operation.was;
       inverse.was = operation.dtype;
       break;
@@ -323,7 +323,7 @@ Operation inverse_of(const Operation& operation) {
       break;
     case OperationKind::kDequantize:
       if (operation.scales == ScaleLayout::kMxfp4)
-        throw no_inverse(operation, "mxfp4 is only read");
+        throw no_inverse(operation, "mxfp4 can be read but not written");
       inverse.kind = OperationKind::kQuantize;
       break;
     case OperationKind::kQuantize:

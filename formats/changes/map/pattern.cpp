@@ -84,7 +84,8 @@ void Pattern::add_capture(const std::string& inside) {
     }
   }
   if (!tokens_.empty() && tokens_.back().kind != Kind::kLiteral)
-    throw malformed(text_, cat("has nothing between two captures, the second {", token.text, "}"));
+    throw malformed(text_,
+                    cat("has no text between capture {", token.text, "} and the one before it"));
   names_.insert(token.text);
   const auto captures = std::count_if(tokens_.begin(), tokens_.end(),
                                       [](const Token& t) { return t.kind != Kind::kLiteral; });

@@ -130,8 +130,9 @@ Array dequantized_one(const Operation& operation, const Array& numbers, const Ar
 std::vector<Array> dequantized(const Operation& operation, std::span<const Array> arrays,
                                const ParameterValue& parameter) {
   if (arrays.empty() || arrays.size() % 2 != 0) {
-    throw bad_scaling(ErrorCode::kShape, operation,
-                      cat("takes tensors and as many of scales, not ", arrays.size(), " in all"));
+    throw bad_scaling(
+        ErrorCode::kShape, operation,
+        cat("takes equally many tensors and scales, not ", arrays.size(), " arrays in all"));
   }
   const std::size_t count = arrays.size() / 2;
   std::vector<Array> out;

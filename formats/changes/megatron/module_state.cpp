@@ -160,7 +160,7 @@ void join_halves(std::vector<NamedArray>& arrays, const std::string& path) {
     if (found == inputs.end()) {
       throw Error(ErrorCode::kKey,
                   cat(path, ": ", quote(one.name, kMaxKey), ": ", quote(stem + "_v", kMaxKey),
-                      ", the other half of it, is missing"));
+                      ", its other half, is missing"));
     }
     const arrays::Array& other = arrays[found->second].array;
     if (other.shape != one.array.shape || other.dtype != one.array.dtype ||
@@ -182,7 +182,7 @@ void join_halves(std::vector<NamedArray>& arrays, const std::string& path) {
       if (!joined_here) {
         throw Error(ErrorCode::kKey,
                     cat(path, ": ", quote(name, kMaxKey), ": ", quote(stem + "_w", kMaxKey),
-                        ", the other half of it, is missing"));
+                        ", its other half, is missing"));
       }
     }
   }

@@ -306,8 +306,8 @@ ModuleState read_torch_dist(const Checkpoint& source, const Value& content,
     if (is_bucket(*name)) {
       throw Error(ErrorCode::kUnsupported,
                   cat(path, ": ", quote(*name, kMaxKey),
-                      ": is an optimizer in buckets (dp_reshardable), and the folder does not say "
-                      "which parameters they hold; fully_reshardable ones name them"),
+                      ": is an optimizer saved in buckets (dp_reshardable), and the folder does "
+                      "not name the parameters in them; save with fully_reshardable"),
                   {Remedy::kExclude, "optimizer.**"});
     }
     if (!number) {

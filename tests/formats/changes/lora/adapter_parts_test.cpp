@@ -77,12 +77,12 @@ TEST(AdapterParts, keys_of_optimizers_are_not_the_adapters) {
 
 TEST(AdapterParts, what_is_not_known_is_refused_by_name) {
   const std::pair<std::vector<std::string>, const char*> cases[] = {
-      {{"q.lora_A.weight"}, "only one of two matrices, A"},
+      {{"q.lora_A.weight"}, "has matrix A without B"},
       {{"q.lora_A.x.weight", "q.lora_B.y.weight"}, "two adapters, 'x' and 'y'"},
       {{"q.lora_C.weight"}, "a kind of LoRA"},
       {{"q.lora_A.x.y.weight"}, "a kind of LoRA"},
       {{"q.lora_A"}, "a kind of LoRA"},
-      {{"q.lora_A.weight", "module.q.lora_A.weight"}, "is there twice"},
+      {{"q.lora_A.weight", "module.q.lora_A.weight"}, "occurs twice"},
       {{}, "holds no tensor"}};
   for (const auto& [keys, says] : cases) {
     try {

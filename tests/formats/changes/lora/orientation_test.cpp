@@ -30,7 +30,7 @@ TEST(ExpertsOrder, later_ones_go_by_the_class) {
     EXPECT_THAT(order(version, "qwen3_moe").guess, IsEmpty()) << version;
     EXPECT_TRUE(order(version, "gpt_oss").turned) << version;
     EXPECT_FALSE(order(version, "llama4_text").turned) << version;
-    EXPECT_THAT(order(version, "").guess, HasSubstr("no config.json tells the class")) << version;
+    EXPECT_THAT(order(version, "").guess, HasSubstr("no config.json names the class")) << version;
   }
 }
 

@@ -192,7 +192,7 @@ TEST(Operation, what_is_declared_wrongly_is_refused_by_line) {
       {"{ op = \"dequantize\", block = [1] }", "needs a block of two sizes"},
       {"{ op = \"dequantize\", scales = \"rows\", block = [1, 2] }", "'block'"},
       {"{ op = \"quantize\", to = \"float16\" }", "'to'"},
-      {"{ op = \"quantize\", scales = \"mxfp4\" }", "makes no mxfp4"}};
+      {"{ op = \"quantize\", scales = \"mxfp4\" }", "cannot make mxfp4"}};
   for (const auto& [text, says] : cases)
     expect_error(ErrorCode::kUsage, says, [text = text] { operation(text); });
 }

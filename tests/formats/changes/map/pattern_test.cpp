@@ -69,7 +69,7 @@ TEST(Pattern, what_is_not_well_formed_is_refused) {
       {"a}b", "a '}' without a '{'"},
       {"a{}", "names a capture"},
       {"a{b c}", "names a capture"},
-      {"{a}{b}", "nothing between two captures"},
+      {"{a}{b}", "no text between capture {b} and the one before it"},
       {"{a:q||k}", "an empty text"},
       {"{a:}", "an empty text"},
       {"{a}.{b}.{c}.{d}.{e}.{f}.{g}.{h}.{i}", "more than 8 captures"}};

@@ -186,7 +186,7 @@ TEST(Scaling, what_does_not_go_together_is_refused) {
   expect_error(ErrorCode::kShape, "takes scales [2, 1] for [2, 3], not [2, 3]", [&] {
     scaled_by("{ op = \"dequantize\", scales = \"rows\" }", {numbers, scales});
   });
-  expect_error(ErrorCode::kShape, "as many of scales, not 1 in all",
+  expect_error(ErrorCode::kShape, "equally many tensors and scales, not 1 arrays in all",
                [&] { scaled_by("\"dequantize\"", {numbers}); });
   expect_error(ErrorCode::kDtype, "takes float8_e4m3fn, not float32", [&] {
     scaled_by("\"dequantize\"", {scales, scales});

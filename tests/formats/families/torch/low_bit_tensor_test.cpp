@@ -158,7 +158,7 @@ TEST_F(LowBitTensorTest, parts_that_do_not_fit_each_other_are_refused) {
        [](auto& made, auto&) {
          made[2] = Value::tuple({Value::integer(64), Value::integer(65)});
        }},
-      {"scales that elements into equal blocks", ErrorCode::kShape, "elements into equal blocks",
+      {"scales that do not divide the elements", ErrorCode::kShape, "elements into equal blocks",
        [&](auto&, auto& attributes) {
          Value& scale = tensor_of(attributes, "scale");
          scale = viewed(scale, {15});

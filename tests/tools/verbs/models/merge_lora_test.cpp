@@ -162,7 +162,7 @@ TEST_F(StackedExpertsTest, the_version_of_peft_tells_how_square_ones_are_meant) 
               testing::ElementsAre(11, 31, 21, 61));
   write_adapter("down_proj", 2, 2, "");
   EXPECT_THAT(merged().out,
-              HasSubstr("are taken to be [experts, in, out], as peft before 0.19 has all"));
+              HasSubstr("are taken to be [experts, in, out], as in peft before 0.19"));
 }
 
 TEST_F(StackedExpertsTest, parameters_that_no_map_leads_to_are_refused_with_the_next_command) {

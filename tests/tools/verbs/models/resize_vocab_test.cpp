@@ -57,7 +57,7 @@ TEST_F(ResizeVocabTest, what_does_not_fit_is_refused_before_a_byte_is_written) {
     EXPECT_TRUE(names().empty());
   };
   const std::string out = path("o.pt");
-  refused({out, "--size", "40"}, "no key names an embedding");
+  refused({out, "--size", "40"}, "no key has the name of an embedding");
   refused({out, "--size", "40", "--table", "app.model.em.weight"}, "did you mean");
   refused({out, "--size", "40", "--table", "app.optim.**"}, "no tensor of a model matches");
   refused({out, "--size", "40", "--table", "app.model.*.weight"}, "error[MISMATCH]");

@@ -48,7 +48,7 @@ TEST_F(GroupsTest, what_does_not_fit_is_refused_before_a_byte_is_written) {
   };
   refused({}, "give --split GLOB or --join");
   refused({"--split", "blocks.0.up.bais"}, "did you mean 'blocks.0.up.bias'?");
-  refused({"--split", "**"}, "no group would change");
+  refused({"--split", "**"}, "nothing would change");
   refused({"--split", "**.bias", "lr=x"}, "error[TYPE]");
   refused({"--split", "**.bias", "rate=1"}, "has no option 'rate'");
   refused({"--join", "0,1"}, "there is no group 1");

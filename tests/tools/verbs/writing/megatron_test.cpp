@@ -220,7 +220,7 @@ TEST_F(Megatron, parts_that_are_missing) {
     EXPECT_THAT(
         refused({"convert", path("f"), path("out"), "--to", "torch_dist", "--exclude", fc1 + half},
                 path("out")),
-        AllOf(HasSubstr("error[KEY]"), HasSubstr("the other half of it, is missing")));
+        AllOf(HasSubstr("error[KEY]"), HasSubstr("its other half, is missing")));
   }
   const auto expert = [&](const std::string& number) {
     ran({"rename", path("f"), path("e"), "--force", "--rename",
