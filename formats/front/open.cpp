@@ -74,8 +74,7 @@ std::unique_ptr<Checkpoint> open_step(const fs::path& path, const std::vector<st
   std::vector<std::string> known = part_names(names);
   for (std::size_t i = 0; i < names.size(); ++i) {
     CheckpointPart part{.checkpoint = open_checkpoint(path / names[i], options),
-                        .name = std::move(known[i]),
-                        .folder = {}};
+                        .name = std::move(known[i])};
     const bool folder = is_folder(path / names[i]);
     const std::size_t slash = names[i].rfind('/');
     if (folder) part.folder = names[i] + "/";
@@ -83,8 +82,7 @@ std::unique_ptr<Checkpoint> open_step(const fs::path& path, const std::vector<st
     part.unwrap = is_below(*part.checkpoint, part.name);
     parts.push_back(std::move(part));
   }
-  return combine_checkpoints(std::move(parts),
-                             {escape(path.native()), "step", "parts", std::nullopt, 1},
+  return combine_checkpoints(std::move(parts), {escape(path.native()), "step", "parts"},
                              missing_model(names));
 }
 

@@ -53,6 +53,25 @@ std::string cat(const Args&... args) {
 // Returns the words one after the other, with `between` between them.
 std::string joined(std::span<const std::string> words, std::string_view between);
 
+// Collects names for a message, of which it tells the first `most`: "0, 1, 2 and 5 more".
+class SomeNames {
+ public:
+  explicit SomeNames(std::size_t most = SIZE_MAX) : most_(most) {}
+  template <typename Name>
+  void add(const Name& name) {
+    if (++count_ <= most_) told_ += cat(count_ == 1 ? "" : ", ", name);
+  }
+  std::size_t count() const { return count_; }
+  std::string text() const {
+    return count_ <= most_ ? told_ : cat(told_, " and ", count_ - most_, " more");
+  }
+
+ private:
+  std::size_t most_;
+  std::size_t count_ = 0;
+  std::string told_;
+};
+
 // Returns `text` without anything that a terminal or a build service would act on.  Control
 // characters, DEL, C1 controls and invalid UTF-8 become \xNN, hidden characters (is_hidden) \uNNNN,
 // a backslash \\, and the first character of a text that begins with "::" or "##" \xNN.  Other

@@ -105,7 +105,6 @@ class Scanner {
                          .message = error.what(),
                          .file = file,
                          .key = key,
-                         .bytes = {},
                          .hint = error.hint()});
   }
 

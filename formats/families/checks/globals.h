@@ -32,8 +32,8 @@ struct GlobalScan {
 };
 
 struct GlobalScanOptions {
-  std::set<std::string> allowed;                    // "module.name"
-  std::function<bool(const std::string&)> selects;  // keys of items to look into; empty: all
+  std::set<std::string> allowed;                         // "module.name"
+  std::function<bool(const std::string&)> selects = {};  // keys of items to look into; empty: all
   std::function<bool()> cancelled;
   bool storages = true;  // storages that read as pickles count (see PickleSearchOptions)
   // Makes findings of bytes of data files that belong to no item and cannot be parsed.

@@ -92,8 +92,7 @@ std::string digest_of(const File& file, std::span<std::byte> buffer, const Verif
 std::optional<Finding> compare(const Folder& folder, const ListedFile& listed,
                                std::span<std::byte> buffer, const VerifyOptions& options) {
   const auto finding = [&](ErrorCode code, std::string message) {
-    return Finding{
-        .code = code, .message = std::move(message), .file = listed.name, .key = {}, .bytes = {}};
+    return Finding{.code = code, .message = std::move(message), .file = listed.name};
   };
   const auto file = folder.open_member_if_present(listed.name);
   if (!file) return finding(ErrorCode::kSealMissing, "is missing, but listed with a SHA-256");

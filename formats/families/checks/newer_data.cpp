@@ -68,15 +68,12 @@ void look_into(const fs::path& folder, const std::string& prefix,
     const auto file = std::find_if(data.begin(), data.end(),
                                    [&](const WrittenFile& one) { return one.name == name; });
     findings.push_back(
-        {.code = ErrorCode::kNewerData,
-         .message = cat("was written at ", time_text(file->modified_ns), ", after .metadata (",
-                        time_text(metadata->modified_ns),
-                        "): a later save into this folder was interrupted, or the file was "
-                        "replaced; a seal would show whether it is unchanged"),
-         .file = prefix + name,
-         .key = {},
-         .bytes = {},
-         .severity = Finding::Severity::kWarning});
+        warning(ErrorCode::kNewerData,
+                cat("was written at ", time_text(file->modified_ns), ", after .metadata (",
+                    time_text(metadata->modified_ns),
+                    "): a later save into this folder was interrupted, or the file was "
+                    "replaced; a seal would show whether it is unchanged"),
+                prefix + name));
   }
 }
 

@@ -15,11 +15,9 @@ void check_output_names(const std::filesystem::path& output, const std::string& 
     throw Error(ErrorCode::kNotFound, escape(shown) + ": cannot be read back");
   const bool is_folder = std::filesystem::is_directory(output);
   // Bytes that an edit left behind in a shared file are never loaded, and may be compressed.
-  const GlobalScan scan = scan_globals(output, {.allowed = allowed,
-                                                .selects = {},
-                                                .cancelled = cancelled,
-                                                .storages = false,
-                                                .unread_rest = false});
+  const GlobalScan scan = scan_globals(
+      output,
+      {.allowed = allowed, .cancelled = cancelled, .storages = false, .unread_rest = false});
   const auto place = [&](const std::string& file, const std::string& where) {
     std::string text = escape(shown);
     if (is_folder) text += ": " + escape(file);

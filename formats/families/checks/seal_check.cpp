@@ -204,8 +204,7 @@ std::vector<std::string> files_at(const Folder& folder, const SealPlace& place) 
 }
 
 Finding seal_finding(ErrorCode code, std::string message, std::string file) {
-  return {
-      .code = code, .message = std::move(message), .file = std::move(file), .key = {}, .bytes = {}};
+  return {.code = code, .message = std::move(message), .file = std::move(file)};
 }
 
 class SealCheck {

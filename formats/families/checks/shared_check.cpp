@@ -25,16 +25,13 @@ Findings check_shared_files(const std::filesystem::path& folder) {
       const SharedFile now = shared_file(then.name, *member);
       if (!is_still_shared(then, now)) continue;
       if (now.modified_ns == then.modified_ns && now.bytes == then.bytes) continue;
-      findings.push_back(
-          {.code = ErrorCode::kSharedChanged,
-           .message = cat("was changed after it was linked",
-                          now.bytes == then.bytes
-                              ? std::string()
-                              : cat(" (", now.bytes, " bytes now, ", then.bytes, " then)"),
-                          ": it now holds the data of the folder it came from"),
-           .file = then.name,
-           .key = {},
-           .bytes = {}});
+      findings.push_back({.code = ErrorCode::kSharedChanged,
+                          .message = cat("was changed after it was linked",
+                                         now.bytes == then.bytes
+                                             ? std::string()
+                                             : cat(" bytes now, ", now.bytes, " then)", then.bytes),
+                                         ": it now holds the data of the folder it came from"),
+                          .file = then.name});
     }
   } catch (const Error& error) {
     if (is_no_answer(error.code())) throw;

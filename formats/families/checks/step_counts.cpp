@@ -126,15 +126,11 @@ void check_step_counts(const Checkpoint& checkpoint, Findings& findings,
     const auto usual = largest.usual();
     for (const auto& [file, steps] : largest.by_file()) {
       if (steps == usual.second) continue;
-      findings.push_back(
-          {.code = ErrorCode::kMismatch,
-           .message = cat("the states of an optimizer in this file count up to ", steps,
-                          " steps, those in ", escape(files[usual.first].name), " up to ",
-                          usual.second, ": the files are from two saves"),
-           .file = files[file].name,
-           .key = std::string(optimizer),
-           .bytes = {},
-           .severity = Finding::Severity::kWarning});
+      findings.push_back(warning(ErrorCode::kMismatch,
+                                 cat("the states of an optimizer in this file count up to ", steps,
+                                     " steps, those in ", escape(files[usual.first].name),
+                                     " up to ", usual.second, ": the files are from two saves"),
+                                 files[file].name, std::string(optimizer)));
     }
   }
 }

@@ -284,12 +284,7 @@ class DcpCheckpoint : public Checkpoint, public TensorObjects {
     std::set<std::string> named;
     for (const FileEntry& file : index_.files) named.insert(file.name);
     const auto warn = [&](const std::string& file, std::string message) {
-      findings_.push_back({.code = ErrorCode::kExtraFile,
-                           .message = std::move(message),
-                           .file = file,
-                           .key = {},
-                           .bytes = {},
-                           .severity = Finding::Severity::kWarning});
+      findings_.push_back(warning(ErrorCode::kExtraFile, std::move(message), file));
     };
     for (const std::string& name : names) {
       if (rank_of_data_file(name) && !named.contains(name)) {
@@ -320,7 +315,7 @@ class DcpCheckpoint : public Checkpoint, public TensorObjects {
   // of the checkpoint.
   void add_state_file(const std::string& name) {
     const auto number = static_cast<std::uint32_t>(index_.files.size());
-    index_.files.push_back({.name = name, .bytes = {}, .rank = {}});
+    index_.files.push_back({.name = name});
     pool_.examine(index_.files);
     const Location location{number, 0, 0, index_.files.back().bytes.value_or(0)};
     const Item item = open(location, name, 0);

@@ -37,12 +37,8 @@ constexpr std::size_t kMaxShown = 80;
 
 Finding found(ErrorCode code, std::string message, Finding::Severity severity,
               std::string_view file = kMegatronMetadataName) {
-  return {.code = code,
-          .message = std::move(message),
-          .file = std::string(file),
-          .key = {},
-          .bytes = {},
-          .severity = severity};
+  return {
+      .code = code, .message = std::move(message), .file = std::string(file), .severity = severity};
 }
 
 Json read_metadata_json(const File& file) {

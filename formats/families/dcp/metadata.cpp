@@ -56,7 +56,7 @@ class Assembler {
     read_paths();
     group_items();
     for (const std::string& file : t_.files) {
-      out_.index.files.push_back({.name = file, .bytes = {}, .rank = rank_of_data_file(file)});
+      out_.index.files.push_back({.name = file, .rank = rank_of_data_file(file)});
     }
     out_.index.transforms = t_.transforms;
     std::vector<char> used(t_.keys.size(), 0);
@@ -91,17 +91,11 @@ class Assembler {
                              .message = std::move(message),
                              .file = name_,
                              .key = key,
-                             .bytes = {},
                              .severity = severity});
   }
 
   void warn(ErrorCode code, std::string message) {
-    out_.findings.push_back({.code = code,
-                             .message = std::move(message),
-                             .file = name_,
-                             .key = {},
-                             .bytes = {},
-                             .severity = Finding::Severity::kWarning});
+    out_.findings.push_back(warning(code, std::move(message), name_));
   }
 
   void read_version() {

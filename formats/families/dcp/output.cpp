@@ -198,12 +198,7 @@ class RankFiles {
     std::vector<TargetPiece> sorted;
     sorted.reserve(pieces_.size());
     for (const std::uint32_t piece : order) sorted.push_back(std::move(pieces_[piece]));
-    CopyOptions options = options_;
-    if (options_.on_progress) {
-      options.on_progress = [&, before = total_.bytes](std::uint64_t bytes) {
-        options_.on_progress(before + bytes);
-      };
-    }
+    CopyOptions options = options_.after(total_);
     std::vector<std::uint32_t> crcs(order.size());
     std::vector<OpenItem*> items;  // of each piece
     // A store is sent a part of a file as soon as the part has no gaps.
@@ -220,9 +215,7 @@ class RankFiles {
       };
     }
     const CopyResult result = copy_pieces(sorted, options);
-    total_.bytes += result.bytes;
-    total_.unchecked_bytes += result.unchecked_bytes;
-    total_.kept_bytes += result.kept_bytes;
+    total_ += result;
     if (!early) {
       for (std::size_t i = 0; i < order.size(); ++i) crcs[order[i]] = result.crcs[i];
       for (const OpenItem& item : open_) write_rest(item, crcs);
@@ -258,9 +251,7 @@ class FolderOutput : public DcpOutput {
   FolderOutput(const Checkpoint& source, const Value& content,
                const std::filesystem::path& destination, const OutputOptions& options,
                const DcpOutputOptions& dcp)
-      : source_(source),
-        destination_(destination),
-        options_(options),
+      : DcpOutput(source, destination, options),
         prefix_(dcp.folder),
         kind_(dcp.layout.empty() ? source.description().layout : dcp.layout),
         layout_(source, content, kind_, dcp.world_size, dcp.choice, dcp.on_value) {
@@ -275,16 +266,7 @@ class FolderOutput : public DcpOutput {
     plan();
   }
 
-  CopyResult write(const CopyOptions& options) override {
-    const auto folder = new_folder(destination_, options_);
-    CopyResult total;
-    write_into(*folder, options, total);
-    source_.check_unchanged();
-    folder->commit();
-    return total;
-  }
-
-  void write_into(AtomicFolder& folder, const CopyOptions& options, CopyResult& total) override {
+  void write_files(AtomicFolder& folder, const CopyOptions& options, CopyResult& total) override {
     const std::int64_t ranks = layout_.world_size();
     const std::int64_t at_once =
         agreed(*options.team, open_files_at_once(source_.index().files.size()));
@@ -325,9 +307,6 @@ class FolderOutput : public DcpOutput {
     }
   }
 
-  const Checkpoint& source_;
-  const std::filesystem::path destination_;
-  const OutputOptions options_;
   const std::string prefix_;
   const std::string kind_;
   SourcePlan layout_;

@@ -43,9 +43,11 @@ class DcpOutput : public Output {
   std::int64_t cut_tensors() const { return cut_tensors_; }
   std::int64_t whole_tensors() const { return whole_tensors_; }
   // Adds the files to `parent`, which the caller commits; adds the bytes copied to `total`.
-  virtual void write_into(AtomicFolder& parent, const CopyOptions& options, CopyResult& total) = 0;
+  void write_files(AtomicFolder& parent, const CopyOptions& options,
+                   CopyResult& total) override = 0;
 
  protected:
+  using Output::Output;
   std::int64_t cut_tensors_ = 0;
   std::int64_t whole_tensors_ = 0;
 };

@@ -20,7 +20,6 @@
 #include "formats/bytes/files/no_answer.h"
 #include "formats/bytes/files/seal.h"
 #include "formats/bytes/files/shared_files.h"
-#include "formats/bytes/outputs/atomic_folder.h"
 #include "formats/families/dcp/added_items.h"
 #include "formats/families/dcp/megatron.h"
 #include "formats/families/dcp/metadata_writer.h"
@@ -64,14 +63,12 @@ class Rewriting : public RewrittenDcp {
  public:
   Rewriting(const Checkpoint& source, const fs::path& folder, const Value& content,
             const fs::path& destination, const RewriteOptions& options)
-      : source_(source),
+      : RewrittenDcp(source, destination, options.output),
         index_(source.index()),
         folder_(folder_at(folder)),
-        destination_(destination),
-        options_(options),
+        link_(options.link && !is_url(destination.native())),
         new_file_(static_cast<std::uint32_t>(index_.files.size())),
         added_(new_file_) {
-    options_.link = options_.link && !is_url(destination.native());
     check_source();
     meta_name_ = dcp::state_file_of(source.description().layout);
     if (!meta_name_.empty()) {
@@ -91,9 +88,9 @@ class Rewriting : public RewrittenDcp {
     plan_files();
   }
 
-  CopyResult write(const CopyOptions& options) override;
-
  private:
+  void write_files(AtomicFolder& out, const CopyOptions& options, CopyResult& result) override;
+
   bool is_megatron() const { return dcp::is_megatron_layout(source_.description().layout); }
 
   // Returns whether a new value belongs into the one mapping in which the source keeps several
@@ -296,7 +293,7 @@ class Rewriting : public RewrittenDcp {
 
   void plan_shared(const std::string& name, const fs::path& above) {
     const auto file = folder_->open_member(name);
-    const bool linked = options_.link && on_one_file_system(*file, above);
+    const bool linked = link_ && on_one_file_system(*file, above);
     plan_.files.push_back({name, file->size(), linked});
     if (!linked) plan_.tensor_bytes += file->size();
     shared_.push_back(plan_.files.size() - 1);
@@ -304,7 +301,7 @@ class Rewriting : public RewrittenDcp {
 
   // Plans the record of files that are expected to be shared by hard link.
   void plan_record(const fs::path& above) {
-    if (!options_.link || may_reflink(above)) return;
+    if (!link_ || may_reflink(above)) return;
     std::vector<SharedFile> files;
     for (const std::size_t number : shared_) {
       const PlannedFile& planned = plan_.files[number];
@@ -392,11 +389,9 @@ class Rewriting : public RewrittenDcp {
   void write_record(AtomicFolder& out, const std::vector<SharedFile>& files);
   std::map<std::string, std::uint32_t> sealed_crcs() const;
 
-  const Checkpoint& source_;
   const Index& index_;
   std::shared_ptr<const Folder> folder_;
-  fs::path destination_;
-  RewriteOptions options_;
+  bool link_;               // share data files where that is possible
   std::uint32_t new_file_;  // its number in locations
   std::string new_name_;
   AddedItems added_;
@@ -416,7 +411,7 @@ class Rewriting : public RewrittenDcp {
 
 void Rewriting::share(AtomicFolder& out, const CopyOptions& options, CopyResult& result) {
   SharingOptions sharing;
-  sharing.hard_link = options_.link;
+  sharing.hard_link = link_;
   sharing.on_copied = [&](std::uint64_t bytes) {
     result.bytes += bytes;
     if (options.on_progress) options.on_progress(result.bytes);
@@ -475,7 +470,7 @@ void Rewriting::write_record(AtomicFolder& out, const std::vector<SharedFile>& f
 // the files should be, whatever they are now, and nothing has to be read.
 std::map<std::string, std::uint32_t> Rewriting::sealed_crcs() const {
   std::map<std::string, std::uint32_t> crcs;
-  if (!options_.output.seal) return crcs;
+  if (!options_.seal) return crcs;
   const auto seal = folder_->open_member_if_present(std::string(kSealName));
   if (!seal) return crcs;
   try {
@@ -486,24 +481,19 @@ std::map<std::string, std::uint32_t> Rewriting::sealed_crcs() const {
   return crcs;
 }
 
-CopyResult Rewriting::write(const CopyOptions& options) {
-  const auto out = new_folder(destination_, options_.output);
-  CopyResult result;
-  share(*out, options, result);
+void Rewriting::write_files(AtomicFolder& out, const CopyOptions& options, CopyResult& result) {
+  share(out, options, result);
   if (meta_writer_) {
-    const CopyResult meta = meta_writer_->write(out->add_file(meta_name_), options);
+    const CopyResult meta = meta_writer_->write(out.add_file(meta_name_), options);
     result.unchecked_bytes += meta.unchecked_bytes;
   }
-  if (!added_.empty()) added_.write(*folder_, index_, out->add_file(new_name_));
-  OutputFile& metadata = out->add_file(std::string(dcp::kMetadataName));
+  if (!added_.empty()) added_.write(*folder_, index_, out.add_file(new_name_));
+  OutputFile& metadata = out.add_file(std::string(dcp::kMetadataName));
   std::uint64_t at = 0;
   write_metadata([&](std::string_view block) {
     metadata.write_at(at, std::as_bytes(std::span(block)));
     at += block.size();
   });
-  source_.check_unchanged();
-  out->commit();
-  return result;
 }
 
 }  // namespace

@@ -30,6 +30,7 @@ class RewrittenDcp : public Output {
   std::uint64_t dead_bytes() const { return dead_bytes_; }
 
  protected:
+  using Output::Output;
   std::vector<std::string> left_behind_;
   std::uint64_t unneeded_files_ = 0;
   std::uint64_t dead_bytes_ = 0;

@@ -102,7 +102,6 @@ void check_ranges(const FolderUnderTest& f, const std::vector<ItemRef>& items, F
           {.code = ErrorCode::kExtent,
            .message = cat("bytes ", end, " to ", item.location.offset, " belong to no item"),
            .file = file.name,
-           .key = {},
            .bytes = ByteRange{end, item.location.offset},
            .severity = Finding::Severity::kWarning});
     }
@@ -164,7 +163,6 @@ class ItemChecker {
         *item.stream, item.torch, buffer,
         [&](const ZipEntry& entry, std::uint32_t computed) {
           Finding finding{.code = ErrorCode::kZipCrc,
-                          .message = {},
                           .file = name,
                           .key = ref.key(),
                           .bytes = range_of(ref),

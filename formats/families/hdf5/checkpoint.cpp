@@ -61,10 +61,9 @@ class Hdf5Checkpoint : public Checkpoint {
  public:
   explicit Hdf5Checkpoint(std::shared_ptr<const File> file) : file_(std::move(file)) {
     check_signature(*file_);
-    description_ = {file_->name(), "hdf5", "file", std::nullopt, 1};
-    index_.files.push_back({.name = std::filesystem::path(file_->name()).filename().native(),
-                            .bytes = file_->size(),
-                            .rank = {}});
+    description_ = {file_->name(), "hdf5", "file"};
+    index_.files.push_back(
+        {.name = std::filesystem::path(file_->name()).filename().native(), .bytes = file_->size()});
     try {
       content_ = read_description(*file_);
       if (is_ours()) {
@@ -226,9 +225,7 @@ class Hdf5Checkpoint : public Checkpoint {
          .message = cat("structure: CRC-32 stored ", hex32(wanted), ", computed ", hex32(computed),
                         "; the file is damaged, or another program changed it: delete the group "
                         ".fsdp to read it as a plain HDF5 file"),
-         .file = index_.files[0].name,
-         .key = {},
-         .bytes = {}});
+         .file = index_.files[0].name});
   }
 
   // Reads all bytes of a small dataset and compares its checksum.
@@ -357,12 +354,8 @@ class Hdf5Checkpoint : public Checkpoint {
   }
 
   void warn(const Path& path, const std::string& what) {
-    findings_.push_back({.code = ErrorCode::kH5Type,
-                         .message = what,
-                         .file = index_.files[0].name,
-                         .key = joined(key_path(path)),
-                         .bytes = {},
-                         .severity = Finding::Severity::kWarning});
+    findings_.push_back(
+        warning(ErrorCode::kH5Type, what, index_.files[0].name, joined(key_path(path))));
   }
 
   // ---- verify

@@ -99,7 +99,7 @@ class Hdf5Output : public Output {
  public:
   Hdf5Output(const Checkpoint& source, const Value& content,
              const std::filesystem::path& destination, const OutputOptions& options)
-      : source_(source), destination_(destination), options_(options) {
+      : Output(source, destination, options) {
     const Value root = with_wrappers(source, with_values(source, content));
     place(leaves_of(root));
     PickleWriterOptions pickle;
@@ -111,7 +111,7 @@ class Hdf5Output : public Output {
     image_ = laid_out();
     plan_.format = "hdf5";
     plan_.files = {{destination.filename().native(), image_.bytes}};
-    count_leaves(source, content);
+    count_leaves(content);
   }
 
   CopyResult write(const CopyOptions& options) override {
@@ -119,20 +119,18 @@ class Hdf5Output : public Output {
       throw Error(ErrorCode::kUnsupported,
                   cat(escape(destination_.native()), ": an HDF5 output cannot be resumed"));
     }
-    const auto output = new_file(destination_, options_);
-    OutputFile& out = output->file();
-    out.reserve(image_.bytes);
-    // A checksum lies between two chunks; written later, it would leave a gap in an uploaded part.
-    sums_early_ = out.sent_by_parts();
-    CopyResult result = write_data(out, options);
-    write_dataset(out, pickle_number_, std::as_bytes(std::span(pickle_)));
-    write_structure(out);
-    source_.check_unchanged();
-    output->commit();
-    return result;
+    return Output::write(options);
   }
 
  private:
+  void write_file(OutputFile& out, const CopyOptions& options, CopyResult& total) override {
+    // A checksum lies between two chunks; written later, it would leave a gap in an uploaded part.
+    sums_early_ = out.sent_by_parts();
+    total += write_data(out, options);
+    write_dataset(out, pickle_number_, std::as_bytes(std::span(pickle_)));
+    write_structure(out);
+  }
+
   // ---- the plan
 
   void place(const std::vector<Leaf>& leaves) {
@@ -442,9 +440,6 @@ class Hdf5Output : public Output {
     return crc32(crc, std::span(kZeros).subspan(0, bytes));
   }
 
-  const Checkpoint& source_;
-  std::filesystem::path destination_;
-  OutputOptions options_;
   FilePlan file_;
   std::map<StorageRef::Identity, std::size_t> numbers_;  // datasets by storage
   std::vector<TargetPiece> pieces_;

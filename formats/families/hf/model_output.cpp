@@ -6,7 +6,6 @@
 #include <string>
 #include <utility>
 
-#include "formats/bytes/outputs/atomic_folder.h"
 #include "formats/families/hf/completeness.h"
 #include "formats/families/safetensors/writer.h"
 
@@ -21,15 +20,13 @@ class ModelOutput : public Output {
   ModelOutput(const Checkpoint& source, const Value& content, std::filesystem::path destination,
               OutputOptions options, std::uint64_t max_shard_bytes,
               std::vector<Companion> companions, const std::string& weights)
-      : source_(source),
-        destination_(std::move(destination)),
-        options_(std::move(options)),
+      : Output(source, std::move(destination), std::move(options)),
         writer_(source, content, {.max_shard_bytes = max_shard_bytes, .apart = kHead}),
         companions_(std::move(companions)) {
     plan_.format = "safetensors";
     plan_.folder = true;
     plan_.tied = writer_.tied();
-    count_leaves(source, content);
+    count_leaves(content);
     plan_.tensors -= plan_.tied.size();
     plan_.tensor_bytes = 0;
     for (const safetensors::Writer::File& file : writer_.files()) {
@@ -43,23 +40,13 @@ class ModelOutput : public Output {
     }
   }
 
-  CopyResult write(const CopyOptions& options) override {
-    const auto output = new_folder(destination_, options_);
-    std::vector<OutputFile*> files;
-    for (std::size_t i = 0; i < writer_.files().size(); ++i) {
-      files.push_back(&output->add_file(plan_.files[i].name));
-      files.back()->reserve(writer_.files()[i].bytes);
-    }
-    auto result = copy_pieces(writer_.pieces(files), options);
-    writer_.finish(files);
-    if (!single()) output->add_file(kIndex).write_at(0, std::as_bytes(std::span(writer_.index())));
-    for (const Companion& companion : companions_) copy_companion(companion, *output);
-    source_.check_unchanged();
-    output->commit();
-    return result;
+ private:
+  void write_files(AtomicFolder& folder, const CopyOptions& options, CopyResult& total) override {
+    writer_.write_files(folder, plan_.files, options, total);
+    if (!single()) folder.add_file(kIndex).write_at(0, std::as_bytes(std::span(writer_.index())));
+    for (const Companion& companion : companions_) copy_companion(companion, folder);
   }
 
- private:
   // Returns whether one file holds all weights.  It needs no index, and has the name that every
   // version looks for first.
   bool single() const { return writer_.files().size() == 1; }
@@ -81,9 +68,6 @@ class ModelOutput : public Output {
     companion.file->check_unchanged();
   }
 
-  const Checkpoint& source_;
-  std::filesystem::path destination_;
-  OutputOptions options_;
   safetensors::Writer writer_;
   std::vector<Companion> companions_;
 };

@@ -240,10 +240,7 @@ Findings missing_model(const std::vector<std::string>& paths) {
   const bool understood = std::all_of(paths.begin(), paths.end(), is_part_name);
   if (!understood || !any(PartRole::kOptimizer) || any(PartRole::kModel)) return {};
   return {{.code = ErrorCode::kShardMissing,
-           .message = cat("holds ", joined(paths, ", "), ", but no model"),
-           .file = {},
-           .key = {},
-           .bytes = {}}};
+           .message = cat("holds ", joined(paths, ", "), ", but no model")}};
 }
 
 std::vector<std::string> files_below(const fs::path& path, const Checkpoint& checkpoint) {

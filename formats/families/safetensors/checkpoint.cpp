@@ -49,10 +49,10 @@ class SafetensorsCheckpoint : public TensorFiles {
                         const std::optional<FileIndex>& index, std::string shown,
                         std::string layout)
       : TensorFiles(std::move(folder)) {
-    description_ = {std::move(shown), "safetensors", std::move(layout), std::nullopt, 1};
+    description_ = {std::move(shown), "safetensors", std::move(layout)};
     std::vector<NamedHeader> headers;
     for (std::string& name : files) {
-      index_.files.push_back({.name = name, .bytes = {}, .rank = {}});
+      index_.files.push_back({.name = name});
       headers.push_back({std::move(name), {}});
     }
     pool_.examine(index_.files);

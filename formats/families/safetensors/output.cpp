@@ -3,8 +3,6 @@
 
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
-#include "formats/bytes/outputs/atomic_file.h"
-#include "formats/bytes/outputs/atomic_folder.h"
 #include "formats/state/content/content.h"
 
 namespace fsdp::formats::safetensors {
@@ -17,12 +15,12 @@ class SafetensorsOutput : public Output {
   SafetensorsOutput(const Checkpoint& source, const Value& content,
                     const std::filesystem::path& destination, const OutputOptions& options,
                     const WriterOptions& how, bool drop_values)
-      : source_(source), destination_(destination), options_(options) {
+      : Output(source, destination, options) {
     refuse_values(content, drop_values);
     writer_.emplace(source, content, how);
     plan_.format = "safetensors";
     plan_.tied = writer_->tied();
-    count_leaves(source, content);
+    count_leaves(content);
     plan_.tensors -= plan_.tied.size();
     plan_.dropped_values = plan_.values;
     plan_.values = 0;
@@ -37,10 +35,6 @@ class SafetensorsOutput : public Output {
       plan_.files.push_back({kIndexName, writer_->index().size()});
       plan_.folder = true;
     }
-  }
-
-  CopyResult write(const CopyOptions& options) override {
-    return writer_->index().empty() ? write_file(options) : write_folder(options);
   }
 
  private:
@@ -71,37 +65,15 @@ class SafetensorsOutput : public Output {
     }
   }
 
-  CopyResult write_file(const CopyOptions& options) {
-    const auto output = new_file(destination_, options_);
-    output->file().reserve(plan_.files[0].bytes);
-    auto result = copy({&output->file()}, options);
-    output->commit();
-    return result;
+  void write_file(OutputFile& file, const CopyOptions& options, CopyResult& total) override {
+    writer_->write({&file}, options, total);
   }
 
-  CopyResult write_folder(const CopyOptions& options) {
-    const auto output = new_folder(destination_, options_);
-    std::vector<OutputFile*> files;
-    for (const Writer::File& file : writer_->files()) {
-      files.push_back(&output->add_file(file.name));
-      files.back()->reserve(file.bytes);
-    }
-    auto result = copy(files, options);
-    output->add_file(kIndexName).write_at(0, std::as_bytes(std::span(writer_->index())));
-    output->commit();
-    return result;
+  void write_files(AtomicFolder& folder, const CopyOptions& options, CopyResult& total) override {
+    writer_->write_files(folder, plan_.files, options, total);
+    folder.add_file(kIndexName).write_at(0, std::as_bytes(std::span(writer_->index())));
   }
 
-  CopyResult copy(const std::vector<OutputFile*>& files, const CopyOptions& options) {
-    auto result = copy_pieces(writer_->pieces(files), options);
-    writer_->finish(files);
-    source_.check_unchanged();
-    return result;
-  }
-
-  const Checkpoint& source_;
-  std::filesystem::path destination_;
-  OutputOptions options_;
   std::optional<Writer> writer_;
 };
 

@@ -103,7 +103,8 @@ Writer::Writer(const Checkpoint& checkpoint, const Value& content, const WriterO
   if (options.max_shard_bytes) index_ = make_index(file_index);
 }
 
-std::vector<TargetPiece> Writer::pieces(const std::vector<OutputFile*>& outputs) const {
+void Writer::write(const std::vector<OutputFile*>& outputs, const CopyOptions& options,
+                   CopyResult& total) const {
   std::vector<TargetPiece> pieces;
   for (std::size_t f = 0; f < files_.size(); ++f) {
     for (std::size_t i = 0; i < files_[f].tensors.size(); ++i) {
@@ -113,12 +114,19 @@ std::vector<TargetPiece> Writer::pieces(const std::vector<OutputFile*>& outputs)
       pieces.push_back(std::move(piece));
     }
   }
-  return pieces;
-}
-
-void Writer::finish(const std::vector<OutputFile*>& outputs) const {
+  total += copy_pieces(pieces, options);
   for (std::size_t f = 0; f < files_.size(); ++f)
     outputs[f]->write_at(0, std::as_bytes(std::span(files_[f].header)));
+}
+
+void Writer::write_files(AtomicFolder& folder, std::span<const PlannedFile> names,
+                         const CopyOptions& options, CopyResult& total) const {
+  std::vector<OutputFile*> outputs;
+  for (std::size_t f = 0; f < files_.size(); ++f) {
+    outputs.push_back(&folder.add_file(names[f].name));
+    outputs.back()->reserve(files_[f].bytes);
+  }
+  write(outputs, options, total);
 }
 
 }  // namespace fsdp::formats::safetensors

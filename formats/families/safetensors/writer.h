@@ -5,14 +5,13 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "formats/bytes/outputs/file.h"
 #include "formats/containers/pickle/value.h"
-#include "formats/state/checkpoint/checkpoint.h"
-#include "formats/state/model/copy.h"
+#include "formats/state/content/output.h"
 
 namespace fsdp::formats::safetensors {
 
@@ -45,10 +44,13 @@ class Writer {
   // Returns the names left out, with the name that holds their bytes.
   const std::vector<std::pair<std::string, std::string>>& tied() const { return tied_; }
 
-  // Returns one piece per tensor.  `outputs` are the files, in the order of `files`.
-  std::vector<TargetPiece> pieces(const std::vector<OutputFile*>& outputs) const;
-  // Writes the headers.
-  void finish(const std::vector<OutputFile*>& outputs) const;
+  // Copies the tensors into `outputs`, in the order of `files`, and writes the headers.
+  // Throws: what copy_pieces and OutputFile::write_at throw.
+  void write(const std::vector<OutputFile*>& outputs, const CopyOptions& options,
+             CopyResult& total) const;
+  // Does the same in files of a folder, which have the first of `names`.
+  void write_files(AtomicFolder& folder, std::span<const PlannedFile> names,
+                   const CopyOptions& options, CopyResult& total) const;
 
  private:
   const Checkpoint& checkpoint_;

@@ -27,10 +27,9 @@ class TorchSaveCheckpoint : public Checkpoint {
     } catch (const Error& error) {
       throw error.in(file_->name());
     }
-    description_ = {file_->name(), "torch", torch_.legacy ? "legacy" : "zip", std::nullopt, 1};
-    index_.files.push_back({.name = std::filesystem::path(file_->name()).filename().native(),
-                            .bytes = file_->size(),
-                            .rank = {}});
+    description_ = {file_->name(), "torch", torch_.legacy ? "legacy" : "zip"};
+    index_.files.push_back(
+        {.name = std::filesystem::path(file_->name()).filename().native(), .bytes = file_->size()});
     for (Leaf& leaf : leaves) add(std::move(leaf));
   }
 

@@ -57,7 +57,7 @@ void TorchFileSet::expect_files(std::span<const std::string> names) const {
 
 std::uint32_t TorchFileSet::add_file(const std::string& name, std::optional<std::int64_t> rank) {
   const auto number = static_cast<std::uint32_t>(index_.files.size());
-  index_.files.push_back({.name = name, .bytes = {}, .rank = rank});
+  index_.files.push_back({.name = name, .rank = rank});
   pool_.examine(index_.files);
   const auto file = pool_.get(number);
   try {

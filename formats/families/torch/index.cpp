@@ -39,7 +39,7 @@ class TorchIndexCheckpoint : public TorchFileSet {
     for (const std::string& name : names) add_shard(name);
     note_missing_keys();
     check_total_size(said.total_size);
-    description_ = {escape(folder().path().native()), "torch-shards", "hf", std::nullopt, 1};
+    description_ = {escape(folder().path().native()), "torch-shards", "hf"};
   }
 
  private:
@@ -97,10 +97,9 @@ class TorchIndexCheckpoint : public TorchFileSet {
     }
     for (auto& [file, keys] : lacking) {
       std::sort(keys.begin(), keys.end(), natural_less);
-      std::string text;
-      for (std::size_t i = 0; i < keys.size() && i < kMaxNamed; ++i)
-        text += (text.empty() ? "" : ", ") + quote(keys[i], 200);
-      if (keys.size() > kMaxNamed) text += cat(" and ", keys.size() - kMaxNamed, " more");
+      SomeNames names(kMaxNamed);
+      for (const std::string& key : keys) names.add(quote(key, 200));
+      const std::string text = names.text();
       const bool gone = missing_.contains(file);
       note(gone ? cat("the file is missing, and no other file has ", text)
                 : cat("the map says that it holds ", text, ", which no file does"),
@@ -118,20 +117,16 @@ class TorchIndexCheckpoint : public TorchFileSet {
         [](const Finding& finding) { return finding.severity == Finding::Severity::kDamage; });
     if (damaged) return;  // the finding gives the reason
     findings_.push_back(
-        {.code = ErrorCode::kIndex,
-         .message = cat("total_size is ", *said, ", and the tensors have ", all_bytes_, " bytes",
-                        distinct_bytes_ == all_bytes_
-                            ? std::string()
-                            : cat(", ", distinct_bytes_, " with tied ones counted once")),
-         .file = index_name_,
-         .key = {},
-         .bytes = {},
-         .severity = Finding::Severity::kWarning});
+        warning(ErrorCode::kIndex,
+                cat("total_size is ", *said, ", and the tensors have ", all_bytes_, " bytes",
+                    distinct_bytes_ == all_bytes_
+                        ? std::string()
+                        : cat(", ", distinct_bytes_, " with tied ones counted once")),
+                index_name_));
   }
 
   void note(std::string message, const std::string& file, ErrorCode code = ErrorCode::kIndex) {
-    findings_.push_back(
-        {.code = code, .message = std::move(message), .file = file, .key = {}, .bytes = {}});
+    findings_.push_back({.code = code, .message = std::move(message), .file = file});
   }
 
   std::string index_name_;

@@ -23,18 +23,15 @@ class TorchProgram : public Checkpoint {
   TorchProgram(std::shared_ptr<const File> file, const ZipReader& zip) : file_(std::move(file)) {
     archive_.entries = zip.entries();
     archive_.without_crcs = zip.without_crcs();
-    description_ = {file_->name(), "torch", "program", std::nullopt, 1};
+    description_ = {file_->name(), "torch", "program"};
     const std::string name = std::filesystem::path(file_->name()).filename().native();
-    index_.files.push_back({.name = name, .bytes = file_->size(), .rank = {}});
-    findings_.push_back(
-        {.code = ErrorCode::kUnsupported,
-         .message =
-             cat("this is ", torch_program(zip, folder_of(zip)),
-                 ", a program rather than a state dict: its content and code were not examined"),
-         .file = name,
-         .key = {},
-         .bytes = {},
-         .severity = Finding::Severity::kUnknown});
+    index_.files.push_back({.name = name, .bytes = file_->size()});
+    findings_.push_back({.code = ErrorCode::kUnsupported,
+                         .message = cat("this is ", torch_program(zip, folder_of(zip)),
+                                        ", a program rather than a state dict: its content and "
+                                        "code were not examined"),
+                         .file = name,
+                         .severity = Finding::Severity::kUnknown});
   }
 
   ChunkData chunk(const TensorEntry&, std::size_t) const override { throw_empty(); }
@@ -70,7 +67,6 @@ class TorchProgram : public Checkpoint {
                          cat("record ", quote(bad.name), " at byte ", bad.data_offset,
                              ": CRC-32 stored ", hex32(bad.crc), ", computed ", hex32(computed)),
                      .file = name,
-                     .key = {},
                      .bytes = range(i)});
               });
           return result;

@@ -38,20 +38,16 @@ std::optional<std::int64_t> number_behind(std::string_view text) {
 struct Member {
   bool optimizer = false;
   std::int64_t number = 0;
-  std::string folder;              // DCP
-  std::string file;                // one file
-  std::optional<RankFiles> ranks;  // one file per rank
+  std::string folder = {};              // DCP
+  std::string file = {};                // one file
+  std::optional<RankFiles> ranks = {};  // one file per rank
 };
 
 std::optional<Member> member_named(std::string_view stem) {
   for (const std::string_view base : {kModel, kOptimizer}) {
     if (!stem.starts_with(base)) continue;
     if (const auto number = number_behind(stem.substr(base.size())))
-      return Member{.optimizer = base == kOptimizer,
-                    .number = *number,
-                    .folder = {},
-                    .file = {},
-                    .ranks = {}};
+      return Member{.optimizer = base == kOptimizer, .number = *number};
   }
   return std::nullopt;
 }
@@ -138,8 +134,7 @@ std::unique_ptr<Checkpoint> open_accelerate(const fs::path& path,
   }
   TrainerFiles beside = trainer_files(path, others, !trees);
   std::move(beside.parts.begin(), beside.parts.end(), std::back_inserter(parts));
-  return combine_checkpoints(std::move(parts),
-                             {escape(path.native()), "accelerate", layout, std::nullopt, 1},
+  return combine_checkpoints(std::move(parts), {escape(path.native()), "accelerate", layout},
                              std::move(beside.findings));
 }
 

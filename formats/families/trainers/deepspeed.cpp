@@ -216,7 +216,7 @@ std::unique_ptr<Checkpoint> with_trainer_files(std::unique_ptr<Checkpoint> check
   CheckpointDescription description = checkpoint->description();
   std::vector<CheckpointPart> parts;
   const std::string tag = std::filesystem::path(description.path).filename().native() + "/";
-  parts.push_back({.checkpoint = std::move(checkpoint), .name = {}, .folder = tag});
+  parts.push_back({.checkpoint = std::move(checkpoint), .folder = tag});
   std::move(beside.parts.begin(), beside.parts.end(), std::back_inserter(parts));
   return combine_checkpoints(std::move(parts), std::move(description), std::move(beside.findings));
 }

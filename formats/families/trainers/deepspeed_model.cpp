@@ -67,13 +67,10 @@ std::set<std::string> ModelFiles::add_module(
       add_tensor({"model", *name}, tensor->dtype, tensor->shape,
                  {part_of(whole_box(tensor->shape), model_file(), *tensor)});
     } else {
-      findings_.push_back({.code = ErrorCode::kOrphan,
-                           .message = "has no elements in the checkpoint: DeepSpeed saves a tied "
-                                      "parameter of stage 3 only under its other name",
-                           .file = index_.files[model_file()].name,
-                           .key = "model." + *name,
-                           .bytes = {},
-                           .severity = Finding::Severity::kWarning});
+      findings_.push_back(warning(ErrorCode::kOrphan,
+                                  "has no elements in the checkpoint: DeepSpeed saves a tied "
+                                  "parameter of stage 3 only under its other name",
+                                  index_.files[model_file()].name, "model." + *name));
     }
   }
   return done;

@@ -10,7 +10,7 @@
 #include "formats/bytes/store/place.h"
 #include "formats/families/trainers/deepspeed.h"
 #include "formats/families/trainers/deepspeed_model.h"
-#include "formats/families/trainers/rank_limit.h"
+#include "formats/families/trainers/ranks.h"
 #include "formats/families/trainers/trainer_files.h"
 #include "formats/state/content/object_fields.h"
 
@@ -70,10 +70,7 @@ class UniversalCheckpoint : public ModelFiles {
     if (models_.empty()) {
       findings_.push_back({.code = ErrorCode::kShardMissing,
                            .message = "has no *_model_states.pt, where buffers and the order and "
-                                      "shapes of the parameters are",
-                           .file = {},
-                           .key = {},
-                           .bytes = {}});
+                                      "shapes of the parameters are"});
       return;
     }
     const Value* ranks = member(model_root(), "dp_world_size");
@@ -85,13 +82,10 @@ class UniversalCheckpoint : public ModelFiles {
     const auto there = static_cast<std::int64_t>(models_.size());
     if (!cut_ || there == ranks_) return;
     // Only frozen parameters need these files; the holes of frozen parameters are reported as well.
-    findings_.push_back({.code = ErrorCode::kShardMissing,
-                         .message = cat("the checkpoint is of ", ranks_,
-                                        " ranks, but *_model_states.pt exist only of ", there),
-                         .file = {},
-                         .key = {},
-                         .bytes = {},
-                         .severity = Finding::Severity::kWarning});
+    findings_.push_back(warning(ErrorCode::kShardMissing, cat("the checkpoint is of ", ranks_,
+                                                              " ranks, but *_model_states.pt "
+                                                              "exist only of ",
+                                                              there)));
   }
 
   void read_parameters() {
@@ -167,8 +161,7 @@ class UniversalCheckpoint : public ModelFiles {
                              .message = cat("has shape ", shape_text(shape), ", expected ",
                                             shape_text(said->second), " as 'param_shapes' says"),
                              .file = index_.files[state.file].name,
-                             .key = joined(path),
-                             .bytes = {}});
+                             .key = joined(path)});
       }
     }
     std::vector<Part> parts;
@@ -222,7 +215,6 @@ class UniversalCheckpoint : public ModelFiles {
          .message = state_of(name, what) == nullptr ? "is missing" : "holds no dense tensor",
          .file = cat(kZero, "/", name, "/", what, kSuffix),
          .key = key,
-         .bytes = {},
          .severity = severity});
   }
 
@@ -270,12 +262,9 @@ class UniversalCheckpoint : public ModelFiles {
       }
     }
     if (!optimizer_state_) {
-      findings_.push_back({.code = ErrorCode::kShardMissing,
-                           .message = "is missing: the options of the parameter groups",
-                           .file = kOptimizerState,
-                           .key = {},
-                           .bytes = {},
-                           .severity = Finding::Severity::kWarning});
+      findings_.push_back(warning(ErrorCode::kShardMissing,
+                                  "is missing: the options of the parameter groups",
+                                  kOptimizerState));
       return;
     }
     add_param_groups(member(root(*optimizer_state_), "param_groups"), *optimizer_state_,

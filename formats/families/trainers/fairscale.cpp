@@ -241,13 +241,10 @@ class FairscaleCheckpoint : public Shards {
         key.emplace_back(backing.originals.front().name);
         key.emplace_back(kind.name);
         findings_.push_back(
-            {.code = ErrorCode::kMismatch,
-             .message = cat("differs from the number in ", escape(index_.files[kind.file].name),
-                            ": the files are from two saves"),
-             .file = index_.files[file].name,
-             .key = joined(key),
-             .bytes = {},
-             .severity = Finding::Severity::kWarning});
+            warning(ErrorCode::kMismatch,
+                    cat("differs from the number in ", escape(index_.files[kind.file].name),
+                        ": the files are from two saves"),
+                    index_.files[file].name, joined(key)));
       }
     }
   }
@@ -303,15 +300,9 @@ class FairscaleCheckpoint : public Shards {
   void note_left_out() {
     const auto note = [&](ErrorCode code, const std::vector<std::string>& keys,
                           const char* message) {
-      std::string text;
-      for (const std::string& key : keys) text += (text.empty() ? "" : ", ") + escape(key);
-      if (text.empty()) return;
-      findings_.push_back({.code = code,
-                           .message = message + text,
-                           .file = {},
-                           .key = {},
-                           .bytes = {},
-                           .severity = Finding::Severity::kWarning});
+      SomeNames names;
+      for (const std::string& key : keys) names.add(escape(key));
+      if (names.count() != 0) findings_.push_back(warning(code, message + names.text()));
     };
     note(ErrorCode::kExtraFile, left_out_,
          "each rank has its own part, without metadata to join them by; in no output: ");
@@ -342,21 +333,15 @@ std::unique_ptr<Checkpoint> open_fairscale(const fs::path& folder) {
   std::vector<CheckpointPart> parts;
   for (const ShardSet& set : sets) {
     parts.push_back({.checkpoint = std::make_unique<FairscaleCheckpoint>(folder_at(folder), set),
-                     .name = sets.size() == 1 ? "" : set.weights.name,
-                     .folder = {}});
+                     .name = sets.size() == 1 ? "" : set.weights.name});
   }
   Findings findings;
   for (const std::string& name : others) {
-    findings.push_back(
-        {.code = ErrorCode::kExtraFile,
-         .message = "is also the file of a rank, but holds no shard metadata: left out",
-         .file = name,
-         .key = {},
-         .bytes = {},
-         .severity = Finding::Severity::kWarning});
+    findings.push_back(warning(ErrorCode::kExtraFile,
+                               "is also the file of a rank, but holds no shard metadata: left out",
+                               name));
   }
-  return combine_checkpoints(std::move(parts),
-                             {escape(folder.native()), "per-rank", "fairscale", std::nullopt, 1},
+  return combine_checkpoints(std::move(parts), {escape(folder.native()), "per-rank", "fairscale"},
                              std::move(findings));
 }
 

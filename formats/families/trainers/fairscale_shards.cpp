@@ -63,13 +63,8 @@ void Shards::check_alike(const Rank& rank) const {
 void Shards::note_ranks() {
   const std::int64_t count = ranks_.rbegin()->first + 1;
   if (count == static_cast<std::int64_t>(ranks_.size())) return;
-  findings_.push_back(
-      {.code = ErrorCode::kShardMissing,
-       .message = cat("files exist of ", ranks_.size(), " ranks out of at least ", count),
-       .file = {},
-       .key = {},
-       .bytes = {},
-       .severity = Finding::Severity::kWarning});
+  findings_.push_back(warning(ErrorCode::kShardMissing, cat("files exist of ", ranks_.size(),
+                                                            " ranks out of at least ", count)));
 }
 
 std::string Shards::joined_key(const Value& key, std::uint32_t file) const {

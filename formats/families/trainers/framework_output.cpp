@@ -8,7 +8,6 @@
 
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
-#include "formats/bytes/outputs/atomic_folder.h"
 #include "formats/families/dcp/output.h"
 #include "formats/families/torch/output.h"
 #include "formats/families/torch/writer.h"
@@ -41,7 +40,7 @@ TrainerState state_of(const Checkpoint& source, const Value& content, OptimizerF
 class ParentOutput : public Output {
  public:
   ParentOutput(const Checkpoint& source, std::filesystem::path destination, OutputOptions options)
-      : source_(source), destination_(std::move(destination)), options_(std::move(options)) {
+      : Output(source, std::move(destination), std::move(options)) {
     plan_.format = "accelerate";
     plan_.folder = true;
   }
@@ -62,25 +61,17 @@ class ParentOutput : public Output {
   void add_file(const std::string& name, const Value& content) {
     files_.emplace_back(name, TorchSaveWriter(source_, with_values(source_, content)));
     plan_.files.push_back({name, files_.back().second.file_bytes()});
-    count_leaves(source_, content);
+    count_leaves(content);
   }
 
   void drop_value() { ++plan_.dropped_values; }
 
-  CopyResult write(const CopyOptions& options) override {
-    const auto parent = new_folder(destination_, options_);
-    CopyResult total;
-    for (const auto& folder : folders_) folder->write_into(*parent, options, total);
-    for (auto& [name, writer] : files_) writer.write(parent->add_file(name), options);
-    source_.check_unchanged();
-    parent->commit();
-    return total;
+ private:
+  void write_files(AtomicFolder& parent, const CopyOptions& options, CopyResult& total) override {
+    for (const auto& folder : folders_) folder->write_files(parent, options, total);
+    for (auto& [name, writer] : files_) writer.write(parent.add_file(name), options);
   }
 
- private:
-  const Checkpoint& source_;
-  std::filesystem::path destination_;
-  OutputOptions options_;
   std::vector<std::unique_ptr<DcpOutput>> folders_;
   std::vector<std::pair<std::string, TorchSaveWriter>> files_;
 };

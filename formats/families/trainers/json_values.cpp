@@ -50,10 +50,10 @@ class JsonValues : public Checkpoint {
  public:
   JsonValues(std::shared_ptr<const Folder> folder, const std::string& name)
       : folder_(std::move(folder)), pool_(*folder_) {
-    index_.files.push_back({.name = name, .bytes = {}, .rank = {}});
+    index_.files.push_back({.name = name});
     pool_.examine(index_.files);
     const auto file = pool_.get(0);
-    description_ = {file->name(), "json", "values", std::nullopt, 1};
+    description_ = {file->name(), "json", "values"};
     if (file->size() > kMaxBytes) {
       throw Error(ErrorCode::kLimitSize,
                   cat(file->name(), ": has ", file->size(), " bytes, at most ", kMaxBytes));

@@ -14,6 +14,7 @@
 #include "formats/families/torch/checkpoint.h"
 #include "formats/families/torch/file_set.h"
 #include "formats/families/torch/stored_file.h"
+#include "formats/families/trainers/ranks.h"
 #include "formats/families/trainers/sharded_value.h"
 #include "formats/state/content/combined_checkpoint.h"
 #include "formats/state/content/state_tree.h"
@@ -21,9 +22,6 @@
 
 namespace fsdp::formats {
 namespace {
-
-// The most missing ranks named in a message.
-constexpr std::size_t kMaxNamed = 8;
 
 // FSDP1 joins all parameters of a unit into one with this name.
 bool is_flat_parameter(const std::string& key) {
@@ -180,13 +178,10 @@ class PerRankCheckpoint : public TorchFileSet {
     if (alike && are_equal(entry.parts[0], part_of(whole_box(tensor->shape), file, *tensor)))
       return;
     if (!unlike_.insert(leaf.key).second) return;
-    findings_.push_back({.code = ErrorCode::kMismatch,
-                         .message = cat("differs from the tensor in ",
-                                        index_.files[entry.file].name, ", which is used"),
-                         .file = index_.files[file].name,
-                         .key = leaf.key,
-                         .bytes = {},
-                         .severity = Finding::Severity::kWarning});
+    findings_.push_back(warning(
+        ErrorCode::kMismatch,
+        cat("differs from the tensor in ", index_.files[entry.file].name, ", which is used"),
+        index_.files[file].name, leaf.key));
   }
 
   void add(Entry& entry) {
@@ -197,11 +192,7 @@ class PerRankCheckpoint : public TorchFileSet {
     add_tensor(std::move(entry.path), entry.dtype, std::move(entry.shape), std::move(entry.parts));
     const std::string& key = index_.tensors.back().key;
     if (!entry.torn.empty()) {
-      findings_.push_back({.code = ErrorCode::kMismatch,
-                           .message = entry.torn,
-                           .file = {},
-                           .key = key,
-                           .bytes = {}});
+      findings_.push_back({.code = ErrorCode::kMismatch, .message = entry.torn, .key = key});
       torn_.emplace(key, std::move(entry.torn));
     }
     if (entry.sharded && is_flat_parameter(key)) flat_.insert(key);
@@ -209,23 +200,12 @@ class PerRankCheckpoint : public TorchFileSet {
 
   // Missing replicas do no harm; other missing ranks also leave holes.
   void note_missing(const RankFiles& set) {
-    std::set<std::int64_t> present;
-    for (const auto& [rank, name] : set.files) present.insert(rank);
-    std::string named;
-    std::size_t missing = 0;
-    for (std::int64_t rank = 0; rank < ranks_; ++rank) {
-      if (present.contains(rank)) continue;
-      if (++missing <= kMaxNamed) named += cat(missing == 1 ? "" : ", ", rank);
-    }
-    if (missing == 0) return;
-    if (missing > kMaxNamed) named += cat(" and ", missing - kMaxNamed, " more");
-    findings_.push_back({.code = ErrorCode::kShardMissing,
-                         .message = cat("the tensors are laid out for ", ranks_,
-                                        " ranks; missing files: rank ", named),
-                         .file = {},
-                         .key = {},
-                         .bytes = {},
-                         .severity = Finding::Severity::kWarning});
+    const std::map<std::int64_t, std::string> present(set.files.begin(), set.files.end());
+    const SomeNames missing = missing_ranks(present, ranks_);
+    if (missing.count() == 0) return;
+    findings_.push_back(
+        warning(ErrorCode::kShardMissing, cat("the tensors are laid out for ", ranks_,
+                                              " ranks; missing files: rank ", missing.text())));
   }
 
   std::vector<Entry> entries_;  // while opening
@@ -355,20 +335,16 @@ std::unique_ptr<Checkpoint> open_rank_folder(const std::filesystem::path& folder
   if (sets.size() == 1) return open_rank_files(folder, sets[0]);
   std::vector<CheckpointPart> parts;
   for (const RankFiles& set : sets)
-    parts.push_back({.checkpoint = open_rank_files(folder, set), .name = set.name, .folder = {}});
+    parts.push_back({.checkpoint = open_rank_files(folder, set), .name = set.name});
   Findings findings;
   for (const std::string& name : others) {
-    findings.push_back(
-        {.code = ErrorCode::kExtraFile,
-         .message = "is also the file of a rank, but holds no sharded tensors: left out",
-         .file = name,
-         .key = {},
-         .bytes = {},
-         .severity = Finding::Severity::kWarning});
+    findings.push_back(warning(ErrorCode::kExtraFile,
+                               "is also the file of a rank, but holds no sharded tensors: left out",
+                               name));
   }
-  return combine_checkpoints(
-      std::move(parts), {escape(folder.native()), "per-rank", "sharded-tensors", std::nullopt, 1},
-      std::move(findings));
+  return combine_checkpoints(std::move(parts),
+                             {escape(folder.native()), "per-rank", "sharded-tensors"},
+                             std::move(findings));
 }
 
 }  // namespace fsdp::formats

@@ -5,7 +5,7 @@
 
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
-#include "formats/families/trainers/rank_limit.h"
+#include "formats/families/trainers/ranks.h"
 #include "formats/state/content/object_fields.h"
 #include "formats/state/content/torch_globals.h"
 

@@ -21,6 +21,7 @@
 #include "formats/bytes/store/place.h"
 #include "formats/families/trainers/json_values.h"
 #include "formats/families/trainers/per_rank.h"
+#include "formats/families/trainers/ranks.h"
 #include "formats/families/trainers/torch_checkpointing_items.h"
 #include "formats/families/trainers/torch_checkpointing_metadata.h"
 #include "formats/families/trainers/trainer_files.h"
@@ -40,8 +41,6 @@ constexpr std::string_view kUnfinished = "tmp_";
 constexpr std::string_view kIntegrityName = "_integrity_manifest.json";
 // The most missing files of an item that get a finding each.
 constexpr std::size_t kMaxMissing = 64;
-// The most ranks named in a message.
-constexpr std::size_t kMaxNamed = 8;
 
 using RanksOfItem = std::map<std::int64_t, std::string>;  // file names
 
@@ -133,7 +132,7 @@ class FolderReader {
 
  private:
   void add(const std::string& name, std::unique_ptr<Checkpoint> checkpoint) {
-    parts_.push_back({.checkpoint = std::move(checkpoint), .name = name, .folder = {}});
+    parts_.push_back({.checkpoint = std::move(checkpoint), .name = name});
   }
 
   void drop_names(const RanksOfItem& ranks) {
@@ -164,18 +163,12 @@ class FolderReader {
            .message = cat("is missing: ", kMetadataName, " says that rank ", rank,
                           " holds parts of ", quote(item.name, 200)),
            .file = item.file(rank).path,
-           .key = {},
-           .bytes = {},
            .severity = present.empty() ? Finding::Severity::kDamage : Finding::Severity::kWarning});
     }
     if (named != missing.size()) {
-      findings_.push_back({.code = ErrorCode::kShardMissing,
-                           .message = cat("files of ", missing.size() - named, " more ranks of ",
-                                          quote(item.name, 200), " are missing"),
-                           .file = {},
-                           .key = {},
-                           .bytes = {},
-                           .severity = Finding::Severity::kWarning});
+      findings_.push_back(warning(ErrorCode::kShardMissing,
+                                  cat("files of ", missing.size() - named, " more ranks of ",
+                                      quote(item.name, 200), " are missing")));
     }
     if (present.empty()) return;
     try {
@@ -194,7 +187,6 @@ class FolderReader {
                          .message = cat("not read, and in no output: ", error.what()),
                          .file = file,
                          .key = item,
-                         .bytes = {},
                          .severity = severity});
   }
 
@@ -220,34 +212,20 @@ class FolderReader {
 
   // The metadata do not tell which ranks have an item without cut tensors; usually all do.
   void note_missing(const std::string& item, const RanksOfItem& ranks, std::int64_t world) {
-    std::string named;
-    std::size_t missing = 0;
-    for (std::int64_t rank = 0; rank < world; ++rank) {
-      if (ranks.contains(rank)) continue;
-      if (++missing <= kMaxNamed) named += cat(missing == 1 ? "" : ", ", rank);
-    }
-    if (missing == 0) return;
-    if (missing > kMaxNamed) named += cat(" and ", missing - kMaxNamed, " more");
-    findings_.push_back({.code = ErrorCode::kShardMissing,
-                         .message = cat("no file of ", quote(item, 200), " by rank ", named, " of ",
-                                        world, " ranks"),
-                         .file = {},
-                         .key = {},
-                         .bytes = {},
-                         .severity = Finding::Severity::kWarning});
+    const SomeNames missing = missing_ranks(ranks, world);
+    if (missing.count() == 0) return;
+    findings_.push_back(
+        warning(ErrorCode::kShardMissing, cat("no file of ", quote(item, 200), " by rank ",
+                                              missing.text(), " of ", world, " ranks")));
   }
 
   void note_unfinished() {
     const std::string name = name_of_place(path_);
     if (!name.starts_with(kUnfinished)) return;
-    findings_.push_back({.code = ErrorCode::kNoMetadata,
-                         .message = cat("the folder's name begins with ", quote(kUnfinished),
-                                        ", as it does until all ranks have written: the save was "
-                                        "interrupted, or is still running"),
-                         .file = {},
-                         .key = {},
-                         .bytes = {},
-                         .severity = Finding::Severity::kWarning});
+    findings_.push_back(warning(ErrorCode::kNoMetadata,
+                                cat("the folder's name begins with ", quote(kUnfinished),
+                                    ", as it does until all ranks have written: the save was "
+                                    "interrupted, or is still running")));
   }
 
   fs::path path_;

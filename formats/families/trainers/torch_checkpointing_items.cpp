@@ -71,21 +71,13 @@ class Comparison {
   Findings findings(const std::vector<std::int64_t>& ranks) const {
     Findings out;
     for (std::size_t t = 0; t < item_.tensors.size(); ++t) note_missing(t, ranks, out);
-    std::string named;
-    std::size_t count = 0;
-    for (const std::string& key : unlisted_) {
-      if (++count <= kMaxKeysNamed) named += (count == 1 ? "" : ", ") + quote(key, 200);
-    }
-    if (count > kMaxKeysNamed) named += cat(" and ", count - kMaxKeysNamed, " more");
-    if (count != 0) {
-      out.push_back(
-          {.code = ErrorCode::kMetaType,
-           .message = cat("not in ", kMetadataName,
-                          ", so the ranks' files decide, and bare tensors count as whole: ", named),
-           .file = {},
-           .key = {},
-           .bytes = {},
-           .severity = Finding::Severity::kWarning});
+    SomeNames unlisted(kMaxKeysNamed);
+    for (const std::string& key : unlisted_) unlisted.add(quote(key, 200));
+    if (unlisted.count() != 0) {
+      out.push_back(warning(
+          ErrorCode::kMetaType,
+          cat("not in ", kMetadataName,
+              ", so the ranks' files decide, and bare tensors count as whole: ", unlisted.text())));
     }
     return out;
   }
@@ -114,8 +106,7 @@ class Comparison {
                                     "is not in the file, and ", kMetadataName, " says that rank ",
                                     rank, " holds ", box_text(held->box.view())),
                      .file = item_.file(rank).path,
-                     .key = seen.empty() ? std::string() : key,
-                     .bytes = {}});
+                     .key = seen.empty() ? std::string() : key});
       if (sharding->replicated()) break;
     }
   }
@@ -181,7 +172,7 @@ class RankTensors : public safetensors::TensorFiles {
               const std::vector<std::int64_t>& ranks, Comparison& comparison)
       : TensorFiles(std::move(folder)) {
     for (const std::int64_t rank : ranks)
-      index_.files.push_back({.name = item.file(rank).path, .bytes = {}, .rank = rank});
+      index_.files.push_back({.name = item.file(rank).path, .rank = rank});
     pool_.examine(index_.files);
     description_ = {escape(folder_->path().native()), "safetensors", "rank-local", std::nullopt,
                     static_cast<std::int64_t>(item.needed.size())};

@@ -14,7 +14,7 @@
 #include "formats/bytes/base/json.h"
 #include "formats/bytes/base/text.h"
 #include "formats/containers/pickle/machine.h"
-#include "formats/families/trainers/rank_limit.h"
+#include "formats/families/trainers/ranks.h"
 #include "formats/state/content/object_fields.h"
 
 namespace fsdp::formats::torch_checkpointing {

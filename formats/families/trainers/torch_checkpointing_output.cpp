@@ -14,7 +14,6 @@
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/json.h"
 #include "formats/bytes/base/text.h"
-#include "formats/bytes/outputs/atomic_folder.h"
 #include "formats/containers/pickle/writer.h"
 #include "formats/families/dcp/sharding.h"
 #include "formats/families/torch/archive_copy.h"
@@ -78,10 +77,7 @@ class FolderOutput : public Output {
  public:
   FolderOutput(const Checkpoint& source, const Value& content, std::filesystem::path destination,
                OutputOptions options, std::int64_t world_size)
-      : source_(source),
-        destination_(std::move(destination)),
-        options_(std::move(options)),
-        world_size_(world_size) {
+      : Output(source, std::move(destination), std::move(options)), world_size_(world_size) {
     check_world_size(world_size);
     plan_.format = "torch-checkpointing";
     plan_.folder = true;
@@ -93,23 +89,17 @@ class FolderOutput : public Output {
             {file_name(item, rank), TorchSaveLayout(object_of(item, rank).root).bytes()});
     }
     plan_.files.push_back({kMetadataName, metadata_.size()});
-    count_leaves(source_, content);
-  }
-
-  CopyResult write(const CopyOptions& options) override {
-    const auto folder = new_folder(destination_, options_);
-    CopyResult total;
-    for (std::int64_t rank = 0; rank < world_size_; ++rank) {
-      for (const OutputItem& item : items_) write_file(*folder, item, rank, options, total);
-    }
-    OutputFile& file = folder->add_file(kMetadataName);
-    file.write_at(0, std::as_bytes(std::span(metadata_)));
-    source_.check_unchanged();
-    folder->commit();
-    return total;
+    count_leaves(content);
   }
 
  private:
+  void write_files(AtomicFolder& folder, const CopyOptions& options, CopyResult& total) override {
+    for (std::int64_t rank = 0; rank < world_size_; ++rank) {
+      for (const OutputItem& item : items_) write_item(folder, item, rank, options, total);
+    }
+    folder.add_file(kMetadataName).write_at(0, std::as_bytes(std::span(metadata_)));
+  }
+
   Error unsupported(const std::string& why) const {
     return {ErrorCode::kUnsupported, cat(source_.description().path, ": ", why)};
   }
@@ -213,7 +203,7 @@ class FolderOutput : public Output {
     return out;
   }
 
-  void write_file(AtomicFolder& folder, const OutputItem& item, std::int64_t rank,
+  void write_item(AtomicFolder& folder, const OutputItem& item, std::int64_t rank,
                   const CopyOptions& options, CopyResult& total) const {
     const RankObject object = object_of(item, rank);
     TorchSaveLayout layout(object.root);
@@ -235,16 +225,7 @@ class FolderOutput : public Output {
       piece.offset = layout.storage_offset(s);
       pieces.push_back(std::move(piece));
     }
-    CopyOptions own = options;
-    if (options.on_progress) {
-      own.on_progress = [&options, before = total.bytes](std::uint64_t bytes) {
-        options.on_progress(before + bytes);
-      };
-    }
-    const CopyResult copied = copy_archive(layout, pieces, file, own);
-    total.bytes += copied.bytes;
-    total.unchecked_bytes += copied.unchecked_bytes;
-    total.kept_bytes += copied.kept_bytes;
+    total += copy_archive(layout, pieces, file, options.after(total));
     file.finish(options_.sync);
   }
 
@@ -294,9 +275,6 @@ class FolderOutput : public Output {
                                      {text("version"), text("2.0")}}));
   }
 
-  const Checkpoint& source_;
-  std::filesystem::path destination_;
-  OutputOptions options_;
   std::int64_t world_size_;
   std::vector<OutputItem> items_;
   std::string metadata_;

@@ -59,18 +59,12 @@ bool is_trainer_file(const std::string& name) {
 }
 
 Findings left_out_finding(const std::vector<std::string>& names) {
-  std::string text;
+  SomeNames left;
   for (const std::string& name : names) {
-    if (!name.starts_with('.') && !is_description_name(name))
-      text += (text.empty() ? "" : ", ") + escape(name);
+    if (!name.starts_with('.') && !is_description_name(name)) left.add(escape(name));
   }
-  if (text.empty()) return {};
-  return {{.code = ErrorCode::kExtraFile,
-           .message = "not read, and in no output: " + text,
-           .file = {},
-           .key = {},
-           .bytes = {},
-           .severity = Finding::Severity::kWarning}};
+  if (left.count() == 0) return {};
+  return {warning(ErrorCode::kExtraFile, "not read, and in no output: " + left.text())};
 }
 
 TrainerFiles trainer_files(const fs::path& folder, const std::vector<std::string>& names,
@@ -86,8 +80,7 @@ TrainerFiles trainer_files(const fs::path& folder, const std::vector<std::string
       }
       result.parts.push_back({.checkpoint = open_torch_save(folder / name),
                               .name = stem_of(name),
-                              .one_value = one_value,
-                              .folder = {}});
+                              .one_value = one_value});
     } catch (const Error& error) {
       if (is_no_answer(error.code())) throw;
       if (error.code() == ErrorCode::kUnsupported) {
@@ -97,8 +90,6 @@ TrainerFiles trainer_files(const fs::path& folder, const std::vector<std::string
       damaged.push_back({.code = error.code(),
                          .message = cat(error.what(), "; without this file, the rest can be used"),
                          .file = name,
-                         .key = {},
-                         .bytes = {},
                          .hint = error.hint()});
     }
   }

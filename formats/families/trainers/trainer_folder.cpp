@@ -72,7 +72,7 @@ bool is_trainer_folder(const fs::path& folder) {
 std::unique_ptr<Checkpoint> open_trainer_folder(const fs::path& folder) {
   std::vector<std::string> names = folder_at(folder)->list();
   std::vector<CheckpointPart> parts;
-  CheckpointPart model{.checkpoint = nullptr, .name = "model", .folder = {}};
+  CheckpointPart model{.checkpoint = nullptr, .name = "model"};
   if (safetensors::is_safetensors_folder(folder)) {
     model.checkpoint = safetensors::open_folder(folder);
     for (const FileEntry& file : model.checkpoint->index().files) std::erase(names, file.name);
@@ -90,14 +90,12 @@ std::unique_ptr<Checkpoint> open_trainer_folder(const fs::path& folder) {
   }
   parts.push_back(std::move(model));
   if (const auto file = optimizer_of(names, folder)) {
-    parts.push_back(
-        {.checkpoint = open_saved_file(folder / *file), .name = "optimizer", .folder = {}});
+    parts.push_back({.checkpoint = open_saved_file(folder / *file), .name = "optimizer"});
     std::erase(names, *file);
   }
   TrainerFiles beside = trainer_files(folder, names, false);
   std::move(beside.parts.begin(), beside.parts.end(), std::back_inserter(parts));
-  return combine_checkpoints(std::move(parts),
-                             {escape(folder.native()), "trainer", "huggingface", std::nullopt, 1},
+  return combine_checkpoints(std::move(parts), {escape(folder.native()), "trainer", "huggingface"},
                              std::move(beside.findings));
 }
 

@@ -6,14 +6,11 @@
 #include "formats/bytes/base/checked_math.h"
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
-#include "formats/families/trainers/rank_limit.h"
+#include "formats/families/trainers/ranks.h"
 #include "formats/state/content/object_fields.h"
 
 namespace fsdp::formats::deepspeed {
 namespace {
-
-// The most missing ranks named in a message.
-constexpr std::size_t kMaxNamed = 8;
 
 constexpr std::string_view kStageNames[] = {"disabled", "optimizer_states", "gradients", "weights"};
 
@@ -205,9 +202,7 @@ void ZeroFiles::note_size(const std::string& what, std::int64_t expected, std::i
   findings_.push_back({.code = ErrorCode::kShape,
                        .message = cat("the parameters in 'param_shapes' take ", expected,
                                       " elements of ", what, ", which holds ", found),
-                       .file = index_.files[model_file()].name,
-                       .key = {},
-                       .bytes = {}});
+                       .file = index_.files[model_file()].name});
 }
 
 void ZeroFiles::check_sizes(const FlatGroupsByRank& weights) {
@@ -241,20 +236,11 @@ void ZeroFiles::check_sizes(const FlatGroupsByRank& weights) {
 }
 
 void ZeroFiles::note_missing() {
-  std::string named;
-  std::size_t missing = 0;
-  for (std::int64_t rank = 0; rank < ranks_; ++rank) {
-    if (optimizers_.contains(rank)) continue;
-    if (++missing <= kMaxNamed) named += cat(missing == 1 ? "" : ", ", rank);
-  }
-  if (missing == 0) return;
-  if (missing > kMaxNamed) named += cat(" and ", missing - kMaxNamed, " more");
+  const SomeNames missing = missing_ranks(optimizers_, ranks_);
+  if (missing.count() == 0) return;
   findings_.push_back({.code = ErrorCode::kShardMissing,
                        .message = cat("the checkpoint is of ", ranks_,
-                                      " ranks; missing *_optim_states.pt: rank ", named),
-                       .file = {},
-                       .key = {},
-                       .bytes = {}});
+                                      " ranks; missing *_optim_states.pt: rank ", missing.text())});
 }
 
 }  // namespace fsdp::formats::deepspeed

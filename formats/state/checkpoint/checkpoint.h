@@ -25,8 +25,8 @@ struct CheckpointDescription {
   std::string path;
   std::string format;  // "dcp", "torch", "safetensors"
   std::string layout;  // within the format: "generic", "lightning", "legacy", "hf-sharded", ...
-  std::optional<std::string> version;  // of the format, if the checkpoint states it
-  std::int64_t ranks = 1;              // ranks that wrote it
+  std::optional<std::string> version = {};  // of the format, if the checkpoint states it
+  std::int64_t ranks = 1;                   // ranks that wrote it
 };
 
 struct VerifyOptions {

@@ -13,10 +13,10 @@ namespace fsdp::formats {
 
 struct CheckpointPart {
   std::unique_ptr<Checkpoint> checkpoint;
-  std::string name;        // the top-level key of its content; "": its keys are keys of the whole
-  bool unwrap = false;     // its content has one top-level key of its own, which `name` replaces
-  bool one_value = false;  // its content is one value; it has a tree, and no tensor is listed
-  std::string folder;      // of its files within the whole, "" or with a slash at the end
+  std::string name = {};    // the top-level key of its content; "": its keys are keys of the whole
+  bool unwrap = false;      // its content has one top-level key of its own, which `name` replaces
+  bool one_value = false;   // its content is one value; it has a tree, and no tensor is listed
+  std::string folder = {};  // of its files within the whole, "" or with a slash at the end
 };
 
 // Returns whether every entry is below the top-level key `name`: {"model": ...}.

@@ -29,11 +29,28 @@ void Output::plan_seal() {
   plan_.files.push_back({name, seal_bytes(std::move(sealed))});
 }
 
-void Output::count_leaves(const Checkpoint& source, const Value& content) {
+CopyResult Output::write(const CopyOptions& options) {
+  CopyResult total;
+  if (plan_.folder) {
+    const auto folder = new_folder(destination_, options_);
+    write_files(*folder, options, total);
+    source_.check_unchanged();
+    folder->commit();
+  } else {
+    const auto output = new_file(destination_, options_);
+    output->file().reserve(plan_.files.front().bytes);
+    write_file(output->file(), options, total);
+    source_.check_unchanged();
+    output->commit();
+  }
+  return total;
+}
+
+void Output::count_leaves(const Value& content) {
   for (const Leaf& leaf : leaves_of(content)) {
     if (const auto number = tensor_number(leaf.value)) {
       ++plan_.tensors;
-      plan_.tensor_bytes += source.index().tensors[*number].bytes();
+      plan_.tensor_bytes += source_.index().tensors[*number].bytes();
     } else {
       ++plan_.values;
     }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <utility>
@@ -42,7 +43,6 @@ struct OutputPlan {
 // new.
 class Output {
  public:
-  Output() = default;
   Output(const Output&) = delete;
   Output& operator=(const Output&) = delete;
   virtual ~Output() = default;
@@ -52,13 +52,27 @@ class Output {
   // Writes, checks that the source did not change meanwhile, and commits.  `crcs` of the result are
   // only for the output's own use.
   // Throws: the errors of copy_pieces, AtomicFile and AtomicFolder.
-  virtual CopyResult write(const CopyOptions& options) = 0;
+  virtual CopyResult write(const CopyOptions& options);
 
  protected:
+  // Lifetime: the source outlives the output.
+  Output(const Checkpoint& source, std::filesystem::path destination, OutputOptions options)
+      : source_(source), destination_(std::move(destination)), options_(std::move(options)) {}
   // Counts tensors, values and bytes of tensors into the plan.
-  void count_leaves(const Checkpoint& source, const Value& content);
+  void count_leaves(const Value& content);
 
+  const Checkpoint& source_;
+  const std::filesystem::path destination_;
+  const OutputOptions options_;
   OutputPlan plan_;
+
+ private:
+  // Writes the files of a folder, or the one file, for which space was reserved; adds what was
+  // copied to `total`.  A derived class has the one that its plan asks for.
+  virtual void write_files(AtomicFolder& /*folder*/, const CopyOptions& /*options*/,
+                           CopyResult& /*total*/) {}
+  virtual void write_file(OutputFile& /*file*/, const CopyOptions& /*options*/,
+                          CopyResult& /*total*/) {}
 };
 
 }  // namespace fsdp::formats

@@ -251,6 +251,23 @@ class Copying {
 
 }  // namespace
 
+CopyResult& CopyResult::operator+=(const CopyResult& part) {
+  bytes += part.bytes;
+  unchecked_bytes += part.unchecked_bytes;
+  kept_bytes += part.kept_bytes;
+  return *this;
+}
+
+CopyOptions CopyOptions::after(const CopyResult& before) const {
+  CopyOptions options = *this;
+  if (on_progress) {
+    options.on_progress = [this, bytes = before.bytes](std::uint64_t more) {
+      on_progress(bytes + more);
+    };
+  }
+  return options;
+}
+
 CopyResult copy_pieces(std::span<const TargetPiece> pieces, const CopyOptions& options) {
   Team& team = *options.team;
   Journal& journal = *options.journal;

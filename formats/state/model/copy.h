@@ -45,6 +45,16 @@ struct TargetPiece {
   DType written_dtype() const { return cast_to.value_or(dtype); }
 };
 
+struct CopyResult {
+  std::vector<std::uint32_t> crcs;    // of each piece's bytes as written, in the pieces' order
+  std::uint64_t bytes = 0;            // written
+  std::uint64_t unchecked_bytes = 0;  // of storages without a checksum
+  std::uint64_t kept_bytes = 0;       // of `bytes`, those that an earlier run wrote
+
+  // Adds the numbers of bytes of another copy.
+  CopyResult& operator+=(const CopyResult& part);
+};
+
 struct CopyOptions {
   unsigned threads = 1;
   std::uint64_t max_buffer_bytes = 64U << 20U;  // of all threads together
@@ -60,13 +70,10 @@ struct CopyOptions {
   Team* team = &this_process();
   // Skip what the journal holds of these pieces, and record what is written; never null.
   Journal* journal = no_journal().get();
-};
 
-struct CopyResult {
-  std::vector<std::uint32_t> crcs;    // of each piece's bytes as written, in the pieces' order
-  std::uint64_t bytes = 0;            // written
-  std::uint64_t unchecked_bytes = 0;  // of storages without a checksum
-  std::uint64_t kept_bytes = 0;       // of `bytes`, those that an earlier run wrote
+  // Returns the same options for a copy after others, whose progress counts on from `before`.
+  // Lifetime: this object outlives the result.
+  CopyOptions after(const CopyResult& before) const;
 };
 
 // Copies every piece.  Every storage that carries a CRC is checked against it: on the way if the

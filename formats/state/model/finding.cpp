@@ -1,9 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "formats/state/model/finding.h"
 
+#include <utility>
+
 #include "formats/bytes/base/text.h"
 
 namespace fsdp::formats {
+
+Finding warning(ErrorCode code, std::string message, std::string file, std::string key) {
+  return {.code = code,
+          .message = std::move(message),
+          .file = std::move(file),
+          .key = std::move(key),
+          .severity = Finding::Severity::kWarning};
+}
 
 std::string_view severity_name(Finding::Severity severity) noexcept {
   switch (severity) {

@@ -26,15 +26,18 @@ struct Finding {
     kWarning,
   };
   ErrorCode code = ErrorCode::kIo;
-  std::string message;             // the symptom, with expected and found
-  std::string file;                // name within the checkpoint, empty if it concerns none
-  std::string key;                 // fully qualified name, empty if it concerns none
-  std::optional<ByteRange> bytes;  // of `file`
+  std::string message = {};             // the symptom, with expected and found
+  std::string file = {};                // name within the checkpoint, empty if it concerns none
+  std::string key = {};                 // fully qualified name, empty if it concerns none
+  std::optional<ByteRange> bytes = {};  // of `file`
   Severity severity = Severity::kDamage;
   Hint hint = {};
 };
 
 using Findings = std::vector<Finding>;
+
+// Returns a finding of the mildest severity.
+Finding warning(ErrorCode code, std::string message, std::string file = {}, std::string key = {});
 
 // "damage", "unsafe", "unknown", "warning".
 std::string_view severity_name(Finding::Severity severity) noexcept;

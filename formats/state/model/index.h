@@ -70,9 +70,9 @@ struct ValueEntry {
 };
 
 struct FileEntry {
-  std::string name;                    // relative to the checkpoint
-  std::optional<std::uint64_t> bytes;  // nothing if the file is missing
-  std::optional<std::int64_t> rank;    // the rank that wrote it, if its name tells
+  std::string name;                         // relative to the checkpoint
+  std::optional<std::uint64_t> bytes = {};  // nothing if the file is missing
+  std::optional<std::int64_t> rank = {};    // the rank that wrote it, if its name tells
 };
 
 struct Index {
