@@ -105,7 +105,7 @@ room(formats dcp base store files outputs zip pickle model names checkpoint cont
 room(formats checks base store files outputs model checkpoint content hdf5 torch dcp)
 room(formats hf base store files outputs zip pickle model checkpoint content safetensors)
 room(formats trainers base store files outputs pickle model checkpoint content safetensors torch dcp rewrite)
-room(formats runs base store files model checkpoint safetensors torch dcp hdf5 trainers)
+room(formats runs base store files outputs pickle model checkpoint content safetensors torch dcp hdf5 trainers)
 wing(formats changes)
 room(formats arithmetic base files outputs pickle model checkpoint content checks)
 room(formats arrays base pickle model checkpoint content arithmetic)

@@ -2,7 +2,6 @@
 #include "formats/front/open.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 #include <vector>
 
@@ -14,21 +13,12 @@
 #include "formats/bytes/store/snapshot.h"
 #include "formats/families/dcp/checkpoint.h"
 #include "formats/families/dcp/names.h"
-#include "formats/families/hdf5/checkpoint.h"
-#include "formats/families/runs/layout.h"
 #include "formats/families/runs/steps.h"
-#include "formats/families/safetensors/checkpoint.h"
-#include "formats/families/torch/checkpoint.h"
-#include "formats/families/torch/index.h"
+#include "formats/families/safetensors/safetensors.h"
 #include "formats/families/torch/stream.h"
-#include "formats/families/trainers/accelerate.h"
-#include "formats/families/trainers/deepspeed.h"
-#include "formats/families/trainers/deepspeed_universal.h"
-#include "formats/families/trainers/fairscale.h"
-#include "formats/families/trainers/per_rank.h"
-#include "formats/families/trainers/torch_checkpointing.h"
+#include "formats/families/torch/torch.h"
 #include "formats/families/trainers/torch_checkpointing_metadata.h"
-#include "formats/families/trainers/trainer_folder.h"
+#include "formats/families/trainers/trainers.h"
 #include "formats/state/content/combined_checkpoint.h"
 
 namespace fsdp::formats {
@@ -45,27 +35,24 @@ constexpr std::size_t kMaxSuggestions = 5;
 
 // Returns the checkpoints in the folder, and the folder above if that is a folder of
 // torch.distributed.checkpoint.
-std::vector<std::string> near_misses(const fs::path& folder) {
+std::vector<std::string> near_misses(const Listing& listing) {
+  const fs::path& folder = listing.path();
   std::vector<std::string> found;
-  std::vector<std::string> names = folder_at(folder)->list();
-  for (const std::string& name : names) {
+  for (const std::string& name : listing.names) {
     if (found.size() == kMaxSuggestions) break;
     if (opens(folder / name)) found.push_back(escape((folder / name).native()));
   }
   // Stray safetensors files beside the folder are not a reason to name checkpoints above it.
   const fs::path above = in_store(folder) ? folder_of_place(folder)
                                           : fs::absolute(folder).lexically_normal().parent_path();
-  if (is_folder(above) && above != folder && layout_of_folder(above) == Layout::kDcp) {
+  if (is_folder(above) && above != folder && dcp::is_dcp_folder(Listing(above)))
     found.push_back(escape(above.native()));
-  }
   return found;
 }
 
 std::string suggestion(const std::vector<std::string>& paths) {
   if (paths.empty()) return {};
-  std::string text = paths.size() == 1 ? "; the checkpoint near it: " : "; checkpoints near it: ";
-  for (std::size_t i = 0; i < paths.size(); ++i) text += (i == 0 ? "" : ", ") + paths[i];
-  return text;
+  return (paths.size() == 1 ? "; the checkpoint near it: " : "; checkpoints near it: ") + joined(paths, ", ");
 }
 
 std::unique_ptr<Checkpoint> open_step(const fs::path& path, const std::vector<std::string>& names,
@@ -87,44 +74,20 @@ std::unique_ptr<Checkpoint> open_step(const fs::path& path, const std::vector<st
 }
 
 std::unique_ptr<Checkpoint> open_folder(const fs::path& path, const OpenOptions& options) {
-  switch (layout_of_folder(path)) {
-    case Layout::kDcp:
-      return dcp::open_dcp(path, options.allowed_globals, *options.team);
-    case Layout::kNemo:
-      return dcp::open_dcp(path / dcp::kNemoWeights, options.allowed_globals, *options.team);
-    case Layout::kAccelerate:
-      return accelerate::open_accelerate(path, options.allowed_globals);
-    case Layout::kDeepSpeed:
-      return deepspeed::open_deepspeed(path);
-    case Layout::kUniversal:
-      return deepspeed::open_universal(path);
-    case Layout::kTrainer:
-      return trainer::open_trainer_folder(path);
-    case Layout::kFairscale:
-      return fairscale::open_fairscale(path);
-    case Layout::kRankFiles:
-      return open_rank_folder(path);
-    case Layout::kTorchCheckpointing:
-      return torch_checkpointing::open_folder(path);
-    case Layout::kSafetensors:
-      return safetensors::open_folder(path);
-    case Layout::kTorchIndex:
-      return open_torch_index(path, torch_index_of(path));
-    default:
-      break;
-  }
+  const Listing listing(path);
+  if (const Format* const format = format_of(listing)) return format->open_folder(path, options);
   // dcp::open_dcp reports which kind of unfinished save this is.
-  if (is_interrupted(path)) return dcp::open_dcp(path, options.allowed_globals, *options.team);
+  if (is_interrupted(listing)) return dcp::open_dcp(path, options.allowed_globals, *options.team);
   if (const RunView view = look_through(path); view.is_step)
     return open_step(path, view.steps.front().parts, options);
   throw Error(ErrorCode::kUnknownFormat,
-              escape(path.native()) + ": is not a checkpoint" + suggestion(near_misses(path)));
+              escape(path.native()) + ": is not a checkpoint" + suggestion(near_misses(listing)));
 }
 
 // Returns whether the name has a usual suffix of files that torch.save wrote.
 bool is_archive_name(std::string_view name) {
-  constexpr std::array<std::string_view, 4> kEnds{".pt", ".pth", ".bin", ".ckpt"};
-  return std::any_of(kEnds.begin(), kEnds.end(), [&](auto end) { return name.ends_with(end); });
+  return std::ranges::any_of(output_format("pt")->suffixes,
+                             [&](std::string_view suffix) { return name.ends_with(suffix); });
 }
 
 std::unique_ptr<Checkpoint> open_file(const fs::path& path, const OpenOptions& options) {
@@ -134,9 +97,8 @@ std::unique_ptr<Checkpoint> open_file(const fs::path& path, const OpenOptions& o
   if (name == dcp::kMetadataName || dcp::rank_of_data_file(name))
     return open_folder(folder, options);
   if (name == torch_checkpointing::kMetadataName &&
-      torch_checkpointing::is_described_folder(folder)) {
+      torch_checkpointing::is_described_folder(Listing(folder)))
     return open_folder(folder, options);
-  }
   if (name.ends_with(".safetensors.index.json")) return safetensors::open_folder(folder, name);
   if (is_torch_index_name(name)) return open_torch_index(folder, name);
   const auto file = file_at(path);
@@ -146,16 +108,7 @@ std::unique_ptr<Checkpoint> open_file(const fs::path& path, const OpenOptions& o
     (void)file->read_ahead(file->size() - bytes, bytes);
   }
   if (file->size() == 0) throw Error(ErrorCode::kEmpty, file->name() + ": has no bytes");
-  switch (layout_of_file(*file)) {
-    case Layout::kTorch:
-      return open_saved_file(path);
-    case Layout::kHdf5:
-      return hdf5::open_hdf5(path);
-    case Layout::kSafetensors:
-      return safetensors::open_file(path);
-    default:
-      break;
-  }
+  if (const Format* const format = format_of(*file)) return format->open_file(path);
   if (name.ends_with(".safetensors"))
     return safetensors::open_file(path);  // its reader reports the error
   throw Error(

@@ -62,7 +62,8 @@ void fuzz(std::span<const std::byte> bytes) {
     read_as_it_says(item, spill);
     if (item.stream) {
       std::vector<std::byte> buffer(4096);
-      check_entries(*item.stream, item.torch, buffer, [](const ZipEntry&, std::uint32_t) {});
+      check_entries(*item.stream, item.torch.entries, buffer,
+                    [](const ZipEntry&, std::uint32_t) {});
     }
     dcp::item_tensor(item, "w", DType::kFloat32, std::vector<std::int64_t>{2, 3}, spill);
   } catch (const Error&) {

@@ -8,7 +8,6 @@
 
 #include "formats/bytes/base/byte_source.h"
 #include "formats/bytes/base/error.h"
-#include "formats/families/dcp/merge.h"
 #include "formats/families/dcp/metadata.h"
 #include "formats/state/model/check.h"
 

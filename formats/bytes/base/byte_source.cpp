@@ -32,6 +32,18 @@ std::vector<std::byte> read_bytes(const ByteSource& source, std::uint64_t offset
   return bytes;
 }
 
+void check_size(const ByteSource& source, std::uint64_t most) {
+  if (source.size() > most)
+    throw Error(ErrorCode::kLimitSize, cat("has ", source.size(), " bytes, at most ", most));
+}
+
+std::string read_text(const ByteSource& source, std::uint64_t most) {
+  check_size(source, most);
+  std::string text(static_cast<std::size_t>(source.size()), '\0');
+  source.read_at(0, std::as_writable_bytes(std::span(text)));
+  return text;
+}
+
 void MemorySource::read_at(std::uint64_t offset, std::span<std::byte> out) const {
   check_range(offset, out.size(), bytes_.size());
   if (!out.empty()) std::memcpy(out.data(), bytes_.data() + offset, out.size());

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace fsdp::formats {
@@ -33,6 +34,11 @@ class ByteSource {
 // anything.  Throws: kTruncated, kIo.
 std::vector<std::byte> read_bytes(const ByteSource& source, std::uint64_t offset,
                                   std::uint64_t count);
+
+// Throws: kLimitSize if the source has more than `most` bytes.
+void check_size(const ByteSource& source, std::uint64_t most);
+// Returns all of the bytes.  Throws: kLimitSize if there are more than `most`; kIo.
+std::string read_text(const ByteSource& source, std::uint64_t most);
 
 // Bytes in memory.  Lifetime: the bytes outlive the source.
 class MemorySource : public ByteSource {

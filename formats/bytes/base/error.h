@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 namespace fsdp {
 
@@ -190,5 +191,20 @@ class Error : public std::runtime_error {
   ErrorCode code_;
   std::shared_ptr<const Hint> hint_;  // shared: copies of an exception must not throw
 };
+
+// Returns what `work` returns; an Error that it throws gets a context (Error::in).  `context`: a
+// text, or a function that returns it, which is called for an error alone.
+template <typename Context, typename Work>
+decltype(auto) in_context(const Context& context, const Work& work) {
+  try {
+    return work();
+  } catch (const Error& error) {
+    if constexpr (std::is_invocable_v<Context>) {
+      throw error.in(context());
+    } else {
+      throw error.in(context);
+    }
+  }
+}
 
 }  // namespace fsdp

@@ -32,7 +32,7 @@ const Index& used_entries(const Checkpoint& checkpoint, const Value& content, In
     if (tensors[t]) numbers.push_back(t);
   }
   const auto all = [](const std::vector<bool>& used) {
-    return std::find(used.begin(), used.end(), false) == used.end();
+    return std::ranges::find(used, false) == used.end();
   };
   if (all(tensors) && all(values)) return index;
   narrowed.files = index.files;
@@ -135,7 +135,6 @@ class ChunkLook {
     return true;
   }
 
-  // Returns the same error with a remedy.
   Error refused(const Error& error, const TensorEntry& tensor, std::size_t number) const {
     const bool whole = library_tensors_ == LibraryTensors::kRefused &&
                        tensor_object(checkpoint_, number).has_value();

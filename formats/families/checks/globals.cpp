@@ -13,8 +13,8 @@
 #include "formats/families/dcp/checkpoint.h"
 #include "formats/families/dcp/item.h"
 #include "formats/families/dcp/names.h"
-#include "formats/families/hdf5/checkpoint.h"
 #include "formats/families/hdf5/data.h"
+#include "formats/families/hdf5/hdf5.h"
 #include "formats/families/torch/pickle_search.h"
 #include "formats/state/checkpoint/file_pool.h"
 
@@ -46,10 +46,11 @@ class Scanner {
   explicit Scanner(const GlobalScanOptions& options) : options_(options) {}
 
   void folder(const fs::path& path, const std::string& inside, int depth) {
-    const auto directory = folder_at(path);
+    const Listing listing(path);
+    const auto& directory = listing.folder;
     std::set<std::string> done;  // files that dcp_folder read
-    if (dcp::is_dcp_folder(path)) dcp_folder(path, *directory, inside, done);
-    for (const std::string& name : directory->list()) {
+    if (dcp::is_dcp_folder(listing)) dcp_folder(listing, inside, done);
+    for (const std::string& name : listing.names) {
       check_cancelled();
       const std::string shown = inside + name;
       if (directory->is_folder(name)) {
@@ -86,8 +87,8 @@ class Scanner {
   GlobalScan result() {
     GlobalScan scan;
     for (auto& [name, use] : uses_) scan.globals.push_back(std::move(use));
-    std::stable_sort(scan.globals.begin(), scan.globals.end(),
-                     [](const auto& a, const auto& b) { return a.status < b.status; });
+    std::ranges::stable_sort(scan.globals,
+                             [](const auto& a, const auto& b) { return a.status < b.status; });
     scan.pickles = pickles_;
     scan.findings = std::move(findings_);
     return scan;
@@ -150,15 +151,12 @@ class Scanner {
     look(source, shown, "/.fsdp/content", PickleSearch::kPickle);
   }
 
-  void dcp_folder(const fs::path& path, const Folder& directory, const std::string& inside,
-                  std::set<std::string>& done) {
-    const std::vector<std::string> names = directory.list();
-    const bool central = std::find(names.begin(), names.end(), dcp::kMetadataName) != names.end();
-    for (const std::string& name : names) {
+  void dcp_folder(const Listing& listing, const std::string& inside, std::set<std::string>& done) {
+    for (const std::string& name : listing.names) {
       if (name != dcp::kMetadataName && !dcp::rank_of_local_metadata(name)) continue;
       done.insert(name);
       try {
-        look(directory.open_member(name), inside + name, {}, PickleSearch::kPickle);
+        look(listing.folder->open_member(name), inside + name, {}, PickleSearch::kPickle);
       } catch (const Error& error) {
         if (error.code() == ErrorCode::kInterrupted) throw;
         unread(inside + name, {}, error);
@@ -169,15 +167,16 @@ class Scanner {
     allowed.insert(unknown_.begin(), unknown_.end());
     std::unique_ptr<Checkpoint> checkpoint;
     try {
-      checkpoint = dcp::open_dcp(path, allowed);
+      checkpoint = dcp::open_dcp(listing.path(), allowed);
     } catch (const Error& error) {
       if (error.code() == ErrorCode::kInterrupted) throw;
       // Data files are examined without the metadata.
+      const bool central = listing.has(dcp::kMetadataName);
       unread(inside + std::string(central ? dcp::kMetadataName : "*.metadata"), {},
              error.in("does not say where items lie"));
       return;
     }
-    items(checkpoint->index(), directory, inside, done);
+    items(checkpoint->index(), *listing.folder, inside, done);
   }
 
   using Ranges = std::vector<std::pair<std::uint64_t, std::uint64_t>>;  // begin, end
@@ -225,7 +224,7 @@ class Scanner {
   void uncovered(const std::shared_ptr<const File>& file, const std::string& shown,
                  Ranges covered) {
     covered.emplace_back(file->size(), file->size());
-    std::sort(covered.begin(), covered.end());
+    std::ranges::sort(covered);
     std::uint64_t at = 0;
     for (const auto& [begin, end] : covered) {
       if (begin > at) {
@@ -252,7 +251,7 @@ GlobalScan scan_globals(const fs::path& path, const GlobalScanOptions& options) 
   const fs::path parent = folder_of_place(path);
   // The metadata or one data file of a folder stands for the folder.
   const bool is_data = dcp::rank_of_data_file(name).has_value();
-  if (name == dcp::kMetadataName || (is_data && dcp::is_dcp_folder(parent))) at = parent;
+  if (name == dcp::kMetadataName || (is_data && dcp::is_dcp_folder(Listing(parent)))) at = parent;
   const StoreSession session;
   const PlaceKind kind = kind_of_place(at);
   if (kind == PlaceKind::kFolder) {
@@ -261,6 +260,38 @@ GlobalScan scan_globals(const fs::path& path, const GlobalScanOptions& options) 
     scanner.file(file_at(at), at.filename(), is_data ? PickleSearch::kData : PickleSearch::kFile);
   }
   return scanner.result();
+}
+
+void check_output_names(const std::filesystem::path& output, const std::string& shown,
+                        const std::set<std::string>& allowed,
+                        const std::function<bool()>& cancelled) {
+  // The scan of a missing output would find nothing.
+  if (!std::filesystem::exists(output))
+    throw Error(ErrorCode::kNotFound, escape(shown) + ": cannot be read back");
+  const bool is_folder = std::filesystem::is_directory(output);
+  // Bytes that an edit left behind in a shared file are never loaded, and may be compressed.
+  const GlobalScan scan = scan_globals(
+      output,
+      {.allowed = allowed, .cancelled = cancelled, .storages = false, .unread_rest = false});
+  const auto place = [&](const std::string& file, const std::string& where) {
+    std::string text = escape(shown);
+    if (is_folder) text += ": " + escape(file);
+    if (!where.empty()) text += ": " + quote(where, 200);
+    return text;
+  };
+  for (const GlobalUse& use : scan.globals) {
+    if (use.status != GlobalUse::Status::kUnknown) continue;
+    const std::string name = use.module + "." + use.name;
+    throw Error(ErrorCode::kGlobal,
+                cat(place(use.file, use.where), ": would refer to ", quote(name),
+                    ", which is not known to be plain data; nothing was written"),
+                {Remedy::kAllowGlobal, name});
+  }
+  if (scan.findings.empty()) return;
+  const Finding& finding = scan.findings.front();
+  throw Error(finding.code,
+              cat(place(finding.file, finding.key),
+                  ": the names in its pickles cannot be read, so nothing was written: ", finding.message));
 }
 
 }  // namespace fsdp::formats

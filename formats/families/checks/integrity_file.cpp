@@ -2,10 +2,8 @@
 #include "formats/families/checks/integrity_file.h"
 
 #include <algorithm>
-#include <array>
 #include <span>
 #include <string_view>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -49,12 +47,7 @@ bool is_digest(std::string_view text) {
 }
 
 std::vector<ListedFile> read_list(const File& file) {
-  if (file.size() > kMaxListBytes) {
-    throw Error(ErrorCode::kLimitSize, cat("has ", file.size(), " bytes, at most ", kMaxListBytes));
-  }
-  std::string text(file.size(), '\0');
-  file.read_at(0, std::as_writable_bytes(std::span(text)));
-  const Json list = parse_json(text);
+  const Json list = parse_json(read_text(file, kMaxListBytes));
   if (list.as_object() == nullptr)
     throw malformed(cat("is ", json_kind(list), ", expected an object"));
   expect_text(list, "algorithm", "sha256");

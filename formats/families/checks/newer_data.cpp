@@ -65,8 +65,8 @@ void look_into(const fs::path& folder, const std::string& prefix,
     if (auto file = look_at(folder / name, name)) data.push_back(std::move(*file));
   }
   for (const std::string& name : newer_than(*metadata, data)) {
-    const auto file = std::find_if(data.begin(), data.end(),
-                                   [&](const WrittenFile& one) { return one.name == name; });
+    const auto file =
+        std::ranges::find_if(data, [&](const WrittenFile& one) { return one.name == name; });
     findings.push_back(
         warning(ErrorCode::kNewerData,
                 cat("was written at ", time_text(file->modified_ns), ", after .metadata (",
@@ -84,7 +84,7 @@ std::vector<std::string> newer_than(const WrittenFile& metadata, std::vector<Wri
   std::erase_if(data, [&](const WrittenFile& file) {
     return file.bytes == 0 || file.modified_ns <= metadata.modified_ns;
   });
-  std::sort(data.begin(), data.end(), [](const WrittenFile& a, const WrittenFile& b) {
+  std::ranges::sort(data, [](const WrittenFile& a, const WrittenFile& b) {
     return std::pair(begun(a), a.name) < std::pair(begun(b), b.name);
   });
   std::int64_t end = metadata.modified_ns;

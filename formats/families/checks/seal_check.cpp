@@ -2,12 +2,10 @@
 #include "formats/families/checks/seal_check.h"
 
 #include <algorithm>
-#include <map>
 #include <memory>
 #include <set>
 #include <span>
-#include <string_view>
-#include <system_error>
+#include <string>
 #include <utility>
 
 #include "formats/bytes/base/crc32.h"
@@ -15,11 +13,12 @@
 #include "formats/bytes/base/text.h"
 #include "formats/bytes/files/file.h"
 #include "formats/bytes/files/no_answer.h"
+#include "formats/bytes/files/shared_files.h"
 #include "formats/bytes/outputs/place.h"
 #include "formats/bytes/store/place.h"
 #include "formats/bytes/store/snapshot.h"
 #include "formats/families/dcp/names.h"
-#include "formats/families/torch/index.h"
+#include "formats/families/torch/torch.h"
 #include "formats/state/checkpoint/parallel_check.h"
 
 namespace fsdp::formats {
@@ -347,7 +346,7 @@ std::optional<SealPlace> find_seal(const fs::path& path) {
   if (!own.single) place.only = name_of_place(own.folder) + "/";
   try {
     const auto sealed = read_seal(*folder_at(above)->open_member(place.name));
-    const bool lists = std::any_of(sealed.begin(), sealed.end(), [&](const SealedFile& file) {
+    const bool lists = std::ranges::any_of(sealed, [&](const SealedFile& file) {
       return own.single ? file.name == place.only : file.name.starts_with(place.only);
     });
     if (!lists) return std::nullopt;
@@ -377,6 +376,39 @@ std::vector<SealedFile> files_to_seal(const SealPlace& place, const VerifyOption
   for (std::size_t i = 0; i < sealed.size() && !options.fast; ++i)
     sealed[i].crc = sums.crc(i).value();
   return sealed;
+}
+
+Findings check_shared_files(const std::filesystem::path& folder) {
+  Findings findings;
+  const auto directory = folder_at(folder);
+  const std::string record = escape((folder / kSharedName).native());
+  try {
+    const auto file = directory->open_member_if_present(std::string(kSharedName));
+    if (!file) return findings;
+    for (const SharedFile& then : read_shared(*file)) {
+      const auto member = directory->open_member_if_present(then.name);
+      if (!member) continue;
+      const SharedFile now = shared_file(then.name, *member);
+      if (!is_still_shared(then, now)) continue;
+      if (now.modified_ns == then.modified_ns && now.bytes == then.bytes) continue;
+      findings.push_back(
+          {.code = ErrorCode::kSharedChanged,
+           .message = cat("was changed after it was linked",
+                          now.bytes == then.bytes
+                              ? std::string()
+                              : cat(" (", now.bytes, " bytes now, ", then.bytes, " then)"),
+                          ": it now holds the data of the folder it came from"),
+           .file = then.name});
+    }
+  } catch (const Error& error) {
+    if (is_no_answer(error.code())) throw;
+    Finding finding = finding_from(error, record);
+    finding.code = ErrorCode::kSeal;
+    finding.file = kSharedName;
+    finding.message = "the record of shared files cannot be relied on: " + finding.message;
+    findings.push_back(std::move(finding));
+  }
+  return findings;
 }
 
 }  // namespace fsdp::formats

@@ -8,7 +8,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -63,5 +62,12 @@ SealReport check_seal(const SealPlace& place, const VerifyOptions& options);
 // Throws: kName, kInterrupted, kIo, and the errors of opening the files (links that lead out of the
 // folder, pipes).
 std::vector<SealedFile> files_to_seal(const SealPlace& place, const VerifyOptions& options);
+
+// Checks whether files that a folder shares with another folder were changed through that folder.
+
+// Compares the folder's files with its record of shared files (shared_files.h), if it has one.  A
+// file that is still the linked one but was changed since is kSharedChanged.  A record that cannot
+// be read is kSeal.  Copies of the files and missing files are ignored here.
+Findings check_shared_files(const std::filesystem::path& folder);
 
 }  // namespace fsdp::formats

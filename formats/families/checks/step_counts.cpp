@@ -50,7 +50,7 @@ class LargestCounters {
   std::pair<std::uint32_t, std::int64_t> usual() const {
     std::map<std::int64_t, std::size_t> files;
     for (const auto& [file, steps] : by_file_) ++files[steps];
-    return *std::max_element(by_file_.begin(), by_file_.end(), [&](const auto& a, const auto& b) {
+    return *std::ranges::max_element(by_file_, [&](const auto& a, const auto& b) {
       return std::pair(files[a.second], a.second) < std::pair(files[b.second], b.second);
     });
   }

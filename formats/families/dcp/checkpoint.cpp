@@ -15,9 +15,7 @@
 #include "formats/bytes/files/no_answer.h"
 #include "formats/families/dcp/item.h"
 #include "formats/families/dcp/megatron.h"
-#include "formats/families/dcp/merge.h"
 #include "formats/families/dcp/metadata.h"
-#include "formats/families/dcp/metadata_share.h"
 #include "formats/families/dcp/names.h"
 #include "formats/families/dcp/verify.h"
 #include "formats/state/checkpoint/file_pool.h"
@@ -37,26 +35,21 @@ constexpr std::size_t kMetadataThreads = 16;
 Metadata read_metadata_file(const Folder& folder, const std::string& name,
                             const std::set<std::string>& allowed) {
   const auto file = folder.open_member(name);
-  if (file->size() > kMaxMetadataBytes) {
-    throw Error(ErrorCode::kLimitSize,
-                cat(file->name(), ": has ", file->size(), " bytes, at most ", kMaxMetadataBytes));
-  }
-  file->read_ahead(0, file->size());
-  try {
+  return in_context(file->name(), [&] {
+    check_size(*file, kMaxMetadataBytes);
+    file->read_ahead(0, file->size());
     Metadata metadata = read_metadata(*file, name, allowed);
     file->check_unchanged();
     return metadata;
-  } catch (const Error& error) {
-    throw error.in(file->name());
-  }
+  });
 }
 
 // Throws an error that says what the folder holds instead of `.metadata`.
 [[noreturn]] void throw_no_metadata(const Folder& folder, const std::vector<std::string>& names) {
   std::string hint;
-  const bool temp = std::find(names.begin(), names.end(), kMetadataTempName) != names.end();
-  const bool data = std::any_of(names.begin(), names.end(),
-                                [](const auto& n) { return rank_of_data_file(n).has_value(); });
+  const bool temp = std::ranges::find(names, kMetadataTempName) != names.end();
+  const bool data =
+      std::ranges::any_of(names, [](const auto& n) { return rank_of_data_file(n).has_value(); });
   if (temp) {
     hint = ", but .metadata.tmp: the save was interrupted";
   } else if (data) {
@@ -70,8 +63,9 @@ Metadata read_metadata_file(const Folder& folder, const std::string& name,
 Metadata read_local_metadata(const Folder& folder, const std::vector<std::string>& names,
                              const std::set<std::string>& allowed) {
   std::vector<std::string> local;
-  std::copy_if(names.begin(), names.end(), std::back_inserter(local),
-               [](const std::string& name) { return rank_of_local_metadata(name).has_value(); });
+  std::ranges::copy_if(names, std::back_inserter(local), [](const std::string& name) {
+    return rank_of_local_metadata(name).has_value();
+  });
   if (local.empty()) throw_no_metadata(folder, names);
   Metadata joined;
   for (std::size_t first = 0; first < local.size(); first += kMetadataAtOnce) {
@@ -92,7 +86,7 @@ Metadata read_local_metadata(const Folder& folder, const std::vector<std::string
 
 // Returns the layout, as the keys and the files beside the metadata tell.
 std::string layout_of(const Index& index, const std::vector<std::string>& names, bool rank_local) {
-  if (std::find(names.begin(), names.end(), kLightningMetaName) != names.end()) return "lightning";
+  if (std::ranges::find(names, kLightningMetaName) != names.end()) return "lightning";
   if (rank_local) return "rank-local";
   const auto top = [](const KeyPath& path) {
     const auto* step = path.empty() ? nullptr : std::get_if<std::string>(&path[0]);
@@ -126,7 +120,7 @@ class DcpCheckpoint : public Checkpoint, public TensorObjects {
                 Team& team)
       : folder_(std::move(folder)), pool_(*folder_) {
     const std::vector<std::string> names = folder_->list();
-    const bool central = std::find(names.begin(), names.end(), kMetadataName) != names.end();
+    const bool central = std::ranges::find(names, kMetadataName) != names.end();
     Metadata metadata;
     if (team.leads()) {
       metadata = central ? read_metadata_file(*folder_, std::string(kMetadataName), allowed)
@@ -325,19 +319,16 @@ class DcpCheckpoint : public Checkpoint, public TensorObjects {
                   item.place.file + ": does not hold a dict, as it does in folders of the layout " +
                       description_.layout);
     }
-    try {
+    in_context(item.place.file, [&] {
       for (ValueEntry& entry : members(*entries, location)) index_.add(std::move(entry));
-    } catch (const Error& error) {
-      throw error.in(item.place.file);
-    }
+    });
   }
 
   // Returns the item of Megatron-Core's common state; nullptr without one.  Lifetime: that of the
   // index.
   const ValueEntry* common_item() const {
-    const auto found =
-        std::find_if(index_.values.begin(), index_.values.end(),
-                     [](const ValueEntry& value) { return value.key == kMegatronCommonKey; });
+    const auto found = std::ranges::find_if(
+        index_.values, [](const ValueEntry& value) { return value.key == kMegatronCommonKey; });
     return found == index_.values.end() ? nullptr : &*found;
   }
 
@@ -405,9 +396,8 @@ class DcpCheckpoint : public Checkpoint, public TensorObjects {
 
 }  // namespace
 
-bool is_dcp_folder(const std::filesystem::path& folder) {
-  const std::vector<std::string> names = folder_at(folder)->list();
-  return std::any_of(names.begin(), names.end(), [](const std::string& name) {
+bool is_dcp_folder(const Listing& folder) {
+  return folder.any([](const std::string& name) {
     return name == kMetadataName || rank_of_local_metadata(name).has_value();
   });
 }

@@ -8,12 +8,13 @@
 #include <string>
 
 #include "formats/bytes/base/team.h"
+#include "formats/bytes/files/listing.h"
 #include "formats/state/checkpoint/checkpoint.h"
 
 namespace fsdp::formats::dcp {
 
 // Returns whether the folder holds `.metadata` or rank-local metadata files.
-bool is_dcp_folder(const std::filesystem::path& folder);
+bool is_dcp_folder(const Listing& folder);
 
 // Opens the folder: reads its metadata and the sizes of its files, but no data.  The members of a
 // team open it together; the leader reads the metadata for all.

@@ -48,8 +48,8 @@ void TensorItem::measure() {
   bytes_of_sizes_.clear();
   for (std::int64_t part = 0; part < part_count(); ++part) {
     for (const Box& box : boxes_of(part)) {
-      const bool known = std::any_of(bytes_of_sizes_.begin(), bytes_of_sizes_.end(),
-                                     [&](const auto& size) { return size.first == box.size; });
+      const bool known = std::ranges::any_of(
+          bytes_of_sizes_, [&](const auto& size) { return size.first == box.size; });
       if (!known) bytes_of_sizes_.emplace_back(box.size, item_bytes_of(box));
     }
   }
@@ -89,8 +89,8 @@ std::uint64_t TensorItem::numel_of(std::int64_t part) const {
 
 std::uint64_t TensorItem::bytes_of(std::int64_t part, const Box& box) const {
   if (parts_are_boxes()) return part + 1 == part_count() ? last_bytes_ : bytes_;
-  return std::find_if(bytes_of_sizes_.begin(), bytes_of_sizes_.end(),
-                      [&](const auto& size) { return size.first == box.size; })
+  return std::ranges::find_if(bytes_of_sizes_,
+                              [&](const auto& size) { return size.first == box.size; })
       ->second;
 }
 
@@ -162,6 +162,22 @@ void FolderPlan::write_metadata(const MetadataWriter::Sink& sink) const {
     });
   }
   writer.finish();
+}
+
+Balance::Balance(std::int64_t world_size) {
+  for (std::int64_t rank = 1; rank < world_size; ++rank) others_.emplace(0, rank);
+}
+
+std::int64_t Balance::place(std::uint64_t bytes) {
+  const std::uint64_t weight = bytes == 0 ? 1 : bytes;
+  if (others_.empty() || first_ <= others_.top().first) {
+    first_ += weight;
+    return 0;
+  }
+  auto [load, rank] = others_.top();
+  others_.pop();
+  others_.emplace(load + weight, rank);
+  return rank;
 }
 
 }  // namespace fsdp::formats::dcp

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 
 #include "formats/bytes/base/cast.h"
 #include "formats/bytes/base/error.h"
@@ -89,8 +88,8 @@ Item open_item(const std::shared_ptr<const File>& file, const Location& location
         if (start[8] == std::byte{'{'}) {
           const auto header =
               safetensors::read_header(*file, location.offset, safetensors::Trailing::kAllow);
-          const auto found = std::find_if(header.tensors.begin(), header.tensors.end(),
-                                          [&](const auto& tensor) { return tensor.name == key; });
+          const auto found = std::ranges::find_if(
+              header.tensors, [&](const auto& tensor) { return tensor.name == key; });
           if (found == header.tensors.end()) {
             throw Error(
                 ErrorCode::kRecordMissing,

@@ -41,15 +41,6 @@ Finding found(ErrorCode code, std::string message, Finding::Severity severity,
       .code = code, .message = std::move(message), .file = std::string(file), .severity = severity};
 }
 
-Json read_metadata_json(const File& file) {
-  if (file.size() > kMaxMetadataJsonBytes) {
-    throw Error(ErrorCode::kLimitSize,
-                cat("has ", file.size(), " bytes, at most ", kMaxMetadataJsonBytes));
-  }
-  const std::vector<std::byte> bytes = read_bytes(file, 0, file.size());
-  return parse_json({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
-}
-
 // Warns of members that no version writes with these values.  No damage: Megatron-Core 0.17 and
 // later read only the first member.
 void check_members(const Json& json, MegatronFolder& result) {
@@ -62,8 +53,8 @@ void check_members(const Json& json, MegatronFolder& result) {
   for (const auto& one : *members) {
     const std::string& name = one.first;
     if (name == kSharded) continue;
-    const auto known = std::find_if(kMembers.begin(), kMembers.end(),
-                                    [&](const Member& member) { return member.name == name; });
+    const auto known =
+        std::ranges::find_if(kMembers, [&](const Member& member) { return member.name == name; });
     if (known == kMembers.end()) {
       warn(cat(quote(name), " is not a member that Megatron-Core 0.9 to 0.19 write"));
     } else if (const std::string text = to_text(one.second); text != known->value) {
@@ -77,6 +68,18 @@ void check_members(const Json& json, MegatronFolder& result) {
 
 }  // namespace
 
+bool is_torch_dist(std::string_view word) {
+  return word.starts_with(kBackend);
+}
+
+std::string written_layout(std::string_view word, std::string_view source) {
+  if (word == "fsdp_dtensor") return std::string(word);
+  if (!is_torch_dist(word)) return {};
+  if (word == kBackend && is_megatron_layout(source)) return std::string(source);
+  const bool item = word == kBackend || word.ends_with("-0.19");
+  return std::string(item ? kMegatronItemLayout : kMegatronLayout);
+}
+
 std::string_view megatron_metadata(std::string_view layout) {
   return layout == kMegatronItemLayout
              ? R"({"sharded_backend": "torch_dist", "sharded_backend_version": 1})"
@@ -87,7 +90,7 @@ std::optional<MegatronFolder> megatron_folder(const Folder& folder,
                                               const std::vector<std::string>& names, bool item) {
   using Common = MegatronFolder::Common;
   const auto has = [&](std::string_view name) {
-    return std::find(names.begin(), names.end(), name) != names.end();
+    return std::ranges::find(names, name) != names.end();
   };
   const bool common = has(kMegatronCommonName);
   if (!common && !item && !has(kMegatronMetadataName)) return std::nullopt;
@@ -113,7 +116,7 @@ std::optional<MegatronFolder> megatron_folder(const Folder& folder,
     return result;
   }
   try {
-    const Json json = read_metadata_json(*file);
+    const Json json = parse_json(read_text(*file, kMaxMetadataJsonBytes));
     const Json* backend = json.find(kSharded);
     const std::string* name = backend == nullptr ? nullptr : backend->as_string();
     const bool known = name != nullptr && *name == kBackend;

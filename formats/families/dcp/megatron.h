@@ -16,6 +16,13 @@
 
 namespace fsdp::formats::dcp {
 
+// Returns whether the word of --to is "torch_dist", or that with a version: "torch_dist-0.18".
+bool is_torch_dist(std::string_view word);
+// Returns the layout of a folder that is written for the word, from a source of that layout; empty:
+// the source's.  "torch_dist" keeps a layout of torch_dist, and else is as the newest version
+// writes it.
+std::string written_layout(std::string_view word, std::string_view source);
+
 // Returns the metadata.json of a folder of that layout (see names.h).
 std::string_view megatron_metadata(std::string_view layout);
 

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "formats/families/dcp/merge.h"
-
 #include <map>
 #include <set>
 #include <unordered_map>
 
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
+#include "formats/families/dcp/metadata.h"
 
 namespace fsdp::formats::dcp {
 

@@ -165,7 +165,6 @@ class Assembler {
     t_.root.storage_data = {};
   }
 
-  // Returns the slots of the items of a key.
   std::span<std::uint32_t> items_of(std::uint32_t key) {
     return std::span(order_).subspan(begin_[key], begin_[key + 1] - begin_[key]);
   }
@@ -219,16 +218,14 @@ class Assembler {
         return;
       }
     }
-    try {
-      checked_mul(checked_numel(shape, "number of elements"), item_bytes(tensor.dtype),
-                  "number of bytes");
-    } catch (const Error& error) {
-      throw error.in(quote(key));
-    }
+    in_context([&] { return quote(key); },
+               [&] {
+                 checked_mul(checked_numel(shape, "number of elements"), item_bytes(tensor.dtype),
+                             "number of bytes");
+               });
     if (const std::string& layout = t_.properties[row.properties].layout;
         layout != "torch.strided") {
-      const bool known =
-          std::find(kOtherLayouts.begin(), kOtherLayouts.end(), layout) != kOtherLayouts.end();
+      const bool known = std::ranges::find(kOtherLayouts, layout) != kOtherLayouts.end();
       report(ErrorCode::kUnsupported, key,
              cat("layout is ", quote(layout), ", expected 'torch.strided'"),
              known ? Finding::Severity::kUnknown : Finding::Severity::kDamage);
@@ -293,7 +290,7 @@ class Assembler {
       for (std::size_t i = 0; i < slots.size(); ++i) {
         if (key_at(i).has_offset) sorted.push_back(static_cast<std::uint32_t>(i));
       }
-      std::sort(sorted.begin(), sorted.end(), [&](std::uint32_t a, std::uint32_t b) {
+      std::ranges::sort(sorted, [&](std::uint32_t a, std::uint32_t b) {
         return less(t_.dims(key_at(a).offset), t_.dims(key_at(b).offset));
       });
     }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "formats/bytes/base/byte_source.h"
+#include "formats/bytes/base/team.h"
 #include "formats/state/model/finding.h"
 #include "formats/state/model/index.h"
 
@@ -43,5 +44,21 @@ struct Metadata {
 // errors of the pickle machine.
 Metadata read_metadata(const ByteSource& source, const std::string& name,
                        const std::set<std::string>& allowed_globals = {});
+
+// Joins the metadata that each rank wrote for itself into that of the whole checkpoint.
+
+// Adds the rank-local metadata of one more rank to those read so far.  Chunks of tensors with the
+// same name are joined; replicated values are kept once; replicated chunks become replicas of the
+// first one.
+// Throws: kDtype, kShape, kMetaType if two ranks disagree on a name.
+void merge_metadata(Metadata& whole, Metadata part);
+
+// Sends the metadata that one process has read to others, which then need not read and parse the
+// file.
+
+// Returns the leader's `metadata` on every member; that of the others is ignored.  The metadata is
+// sent in portions: a member needs some ten MiB in addition, unless single names are longer.
+// Throws: the errors of Team::exchange.
+Metadata share_metadata(Team& team, Metadata metadata);
 
 }  // namespace fsdp::formats::dcp

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "formats/families/dcp/metadata_share.h"
-
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -10,6 +8,8 @@
 #include <utility>
 #include <variant>
 #include <vector>
+
+#include "formats/families/dcp/metadata.h"
 
 namespace fsdp::formats::dcp {
 namespace {
@@ -23,7 +23,6 @@ constexpr std::size_t kChunksAtOnce = 4096;
 class Sender {
  public:
   explicit Sender(Team& team) : team_(team) {}
-  // Adds a whole record.
   void add(Packed record) {
     waiting_ += record.take();
     if (waiting_.size() >= kPortionBytes) flush();

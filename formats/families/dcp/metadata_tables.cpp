@@ -343,7 +343,7 @@ class MetadataHost : public PickleHost {
         throw bad_field(fields.cls(), "transform_descriptors", "a list of texts");
       names.push_back(*name.as_string());
     }
-    auto found = std::find(t_.transforms.begin(), t_.transforms.end(), names);
+    auto found = std::ranges::find(t_.transforms, names);
     if (found == t_.transforms.end()) found = t_.transforms.insert(found, names);
     row.location.transform = static_cast<std::uint32_t>(found - t_.transforms.begin());
   }

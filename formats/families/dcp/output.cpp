@@ -71,7 +71,7 @@ std::int64_t free_number(const std::filesystem::path& destination, const std::st
     for (const StoredEntry& entry : *entries) names.insert(entry.name);
   }
   const auto taken = [&](std::int64_t number) {
-    return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+    return std::ranges::any_of(names, [&](const std::string& name) {
       const auto rank = dcp::rank_of_data_file(name);
       return rank && name == dcp::data_file_name(*rank, number);
     });
@@ -192,9 +192,8 @@ class RankFiles {
     // The source is read front to back.
     std::vector<std::uint32_t> order(pieces_.size());
     std::iota(order.begin(), order.end(), 0U);
-    std::stable_sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
-      return read_from_[a] < read_from_[b];
-    });
+    std::ranges::stable_sort(
+        order, [&](std::uint32_t a, std::uint32_t b) { return read_from_[a] < read_from_[b]; });
     std::vector<TargetPiece> sorted;
     sorted.reserve(pieces_.size());
     for (const std::uint32_t piece : order) sorted.push_back(std::move(pieces_[piece]));

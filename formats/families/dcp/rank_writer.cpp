@@ -9,7 +9,7 @@
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
 #include "formats/bytes/outputs/stream.h"
-#include "formats/families/dcp/balance.h"
+#include "formats/families/dcp/folder_plan.h"
 #include "formats/families/dcp/sharding.h"
 #include "formats/families/torch/stream_writer.h"
 #include "formats/families/torch/writer.h"
@@ -52,7 +52,7 @@ void check_position(const OutputStream& out, std::uint64_t planned) {
 }
 
 bool has_elements(std::span<const std::int64_t> shape) {
-  return std::find(shape.begin(), shape.end(), 0) == shape.end();
+  return std::ranges::find(shape, 0) == shape.end();
 }
 
 }  // namespace
@@ -90,7 +90,7 @@ RankPlan::RankPlan(const Value& content, std::span<const PartTensor> tensors,
     item.dtype = tensor.dtype;
     // Not the tensor's shape: several views may share the tensor that they refer to.
     item.shape = dense_tensor(entries_[e].value)->shape;
-    const std::uint64_t bytes = volume({item.shape, item.shape}) * item_bytes(item.dtype);
+    const std::uint64_t bytes = numel_of(item.shape) * item_bytes(item.dtype);
     if (!tensor.writers) {
       item.rank = balance.place(bytes);
     } else {

@@ -2,15 +2,19 @@
 #include "formats/families/dcp/rewritten_dcp.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <span>
+#include <string>
 #include <string_view>
 #include <tuple>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
+#include <vector>
 
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
@@ -20,7 +24,8 @@
 #include "formats/bytes/files/no_answer.h"
 #include "formats/bytes/files/seal.h"
 #include "formats/bytes/files/shared_files.h"
-#include "formats/families/dcp/added_items.h"
+#include "formats/bytes/outputs/file.h"
+#include "formats/containers/pickle/value.h"
 #include "formats/families/dcp/megatron.h"
 #include "formats/families/dcp/metadata_writer.h"
 #include "formats/families/dcp/names.h"
@@ -28,11 +33,98 @@
 #include "formats/state/checkpoint/source_pieces.h"
 #include "formats/state/content/content.h"
 #include "formats/state/model/check.h"
+#include "formats/state/model/index.h"
 
 namespace fsdp::formats {
 namespace {
 
 namespace fs = std::filesystem;
+
+class AddedItems {
+ public:
+  // `file`: the number of the new file in locations.
+  explicit AddedItems(std::uint32_t file) : file_(file) {}
+
+  // Adds a value as a torch.save item.  `key` is for messages.
+  // Throws: kUnsupported for tensors inside, the errors of write_pickle.
+  Location add(const Value& value, const std::string& key) {
+    std::string item = encoded(value, key);
+    const Location location = place(item.size());
+    items_.push_back({location.offset, std::move(item), std::nullopt});
+    return location;
+  }
+
+  // Adds another copy of an item of the source.
+  Location copy(const Location& source) {
+    Location location = place(source.length);
+    location.transform = source.transform;
+    items_.push_back({location.offset, {}, source});
+    return location;
+  }
+
+  bool empty() const { return items_.empty(); }
+  std::uint64_t bytes() const { return bytes_; }
+  void write(const Folder& folder, const Index& source, OutputFile& out) const {
+    std::shared_ptr<const File> file;
+    std::optional<std::uint32_t> number;  // of the open file
+    for (const Item& item : items_) {
+      if (!item.source) {
+        out.write_at(item.offset, std::as_bytes(std::span(item.bytes)));
+        continue;
+      }
+      if (number != item.source->file) {
+        number = item.source->file;
+        file = folder.open_member(source.files[*number].name);
+      }
+      std::vector<std::byte> buffer(std::min(item.source->length, kCopyBufferBytes));
+      for (std::uint64_t at = 0; at < item.source->length;) {
+        const std::uint64_t count =
+            std::min<std::uint64_t>(buffer.size(), item.source->length - at);
+        const std::span<std::byte> part = std::span(buffer).first(count);
+        file->read_at(item.source->offset + at, part);
+        out.write_at(item.offset + at, part);
+        at += count;
+      }
+    }
+  }
+
+ private:
+  struct Item {
+    std::uint64_t offset = 0;
+    std::string bytes;               // the whole item; if empty:
+    std::optional<Location> source;  // the item to copy
+  };
+  Location place(std::uint64_t bytes) {
+    Location location;
+    location.file = file_;
+    location.offset = (bytes_ + kAlignment - 1) / kAlignment * kAlignment;
+    location.length = bytes;
+    bytes_ = location.offset + bytes;
+    return location;
+  }
+
+  std::uint32_t file_;
+  std::uint64_t bytes_ = 0;
+  std::vector<Item> items_;
+};
+
+// Items begin at multiples of this, as do storages inside them.
+constexpr std::uint64_t kAlignment = 64;
+constexpr std::uint64_t kCopyBufferBytes = 4U << 20U;
+
+std::string encoded(const Value& value, const std::string& key) {
+  TorchSaveLayout layout(value);
+  if (!layout.storages().empty()) {
+    throw Error(ErrorCode::kUnsupported,
+                quote(key, 200) + ": a changed value that holds tensors cannot be written");
+  }
+  std::string out(layout.bytes(), '\0');
+  layout.write_rest({}, [&](std::uint64_t offset, std::span<const std::byte> bytes) {
+    std::ranges::transform(bytes, out.begin() + static_cast<std::ptrdiff_t>(offset),
+                           [](std::byte b) { return static_cast<char>(b); });
+  });
+  return out;
+}
 
 constexpr std::string_view kZipMagic = "PK\3\4";
 
@@ -72,8 +164,8 @@ class Rewriting : public RewrittenDcp {
     check_source();
     meta_name_ = dcp::state_file_of(source.description().layout);
     if (!meta_name_.empty()) {
-      const auto meta = std::find_if(index_.files.begin(), index_.files.end(),
-                                     [&](const auto& file) { return file.name == meta_name_; });
+      const auto meta = std::ranges::find_if(
+          index_.files, [&](const auto& file) { return file.name == meta_name_; });
       meta_file_ = static_cast<std::size_t>(meta - index_.files.begin());
     }
     for (const ValueEntry& value : index_.values) {
@@ -89,7 +181,20 @@ class Rewriting : public RewrittenDcp {
   }
 
  private:
-  void write_files(AtomicFolder& out, const CopyOptions& options, CopyResult& result) override;
+  void write_files(AtomicFolder& out, const CopyOptions& options, CopyResult& result) override {
+    share(out, options, result);
+    if (meta_writer_) {
+      const CopyResult meta = meta_writer_->write(out.add_file(meta_name_), options);
+      result.unchecked_bytes += meta.unchecked_bytes;
+    }
+    if (!added_.empty()) added_.write(*folder_, index_, out.add_file(new_name_));
+    OutputFile& metadata = out.add_file(std::string(dcp::kMetadataName));
+    std::uint64_t at = 0;
+    write_metadata([&](std::string_view block) {
+      metadata.write_at(at, std::as_bytes(std::span(block)));
+      at += block.size();
+    });
+  }
 
   bool is_megatron() const { return dcp::is_megatron_layout(source_.description().layout); }
 
@@ -101,7 +206,6 @@ class Rewriting : public RewrittenDcp {
     return members_.contains(*key) || (is_megatron() && key->find("/shard_") == std::string::npos);
   }
 
-  // Returns whether that mapping is unchanged.
   bool meta_stays() const { return !meta_changed_ && meta_.size() == members_.size(); }
 
   Value meta_value() const {
@@ -229,7 +333,7 @@ class Rewriting : public RewrittenDcp {
       for (std::size_t i = 0; i < tensor.chunks.size(); ++i) add(tensor.chunks.location(i));
     }
     std::vector<std::uint64_t> sums(std::size_t files) {
-      std::sort(places_.begin(), places_.end());
+      std::ranges::sort(places_);
       places_.erase(std::unique(places_.begin(), places_.end()), places_.end());
       std::vector<std::uint64_t> out(files, 0);
       for (const auto& [file, offset, length] : places_) {
@@ -325,9 +429,8 @@ class Rewriting : public RewrittenDcp {
   void plan_neighbours(const std::set<std::string>& known, const fs::path& above) {
     for (const std::string& name : folder_->list()) {
       if (known.contains(name) || is_own_note(name)) continue;
-      const bool inner_folder = std::any_of(known.begin(), known.end(), [&](const auto& file) {
-        return file.starts_with(name + "/");
-      });
+      const bool inner_folder = std::ranges::any_of(
+          known, [&](const auto& file) { return file.starts_with(name + "/"); });
       if (inner_folder) continue;
       try {
         if (!folder_->is_folder(name) && is_companion_name(name)) {
@@ -346,8 +449,7 @@ class Rewriting : public RewrittenDcp {
     const auto names = folder_->list();
     for (std::int64_t number = 0;; ++number) {
       std::string name = dcp::data_file_name(0, number);
-      if (!known.contains(name) && std::find(names.begin(), names.end(), name) == names.end())
-        return name;
+      if (!known.contains(name) && std::ranges::find(names, name) == names.end()) return name;
     }
   }
 
@@ -385,9 +487,75 @@ class Rewriting : public RewrittenDcp {
             index_.transforms[location.transform]};
   }
 
-  void share(AtomicFolder& out, const CopyOptions& options, CopyResult& result);
-  void write_record(AtomicFolder& out, const std::vector<SharedFile>& files);
-  std::map<std::string, std::uint32_t> sealed_crcs() const;
+  void share(AtomicFolder& out, const CopyOptions& options, CopyResult& result) {
+    SharingOptions sharing;
+    sharing.hard_link = link_;
+    sharing.on_copied = [&](std::uint64_t bytes) {
+      result.bytes += bytes;
+      if (options.on_progress) options.on_progress(result.bytes);
+    };
+    bool copied = false;
+    std::vector<SharedFile> linked;
+    const std::map<std::string, std::uint32_t> crcs = sealed_crcs();
+    for (const std::size_t number : shared_) {
+      if (options.cancelled && options.cancelled())
+        throw Error(ErrorCode::kInterrupted, "interrupted");
+      PlannedFile& planned = plan_.files[number];
+      const auto file = folder_->open_member(planned.name);
+      if (file->size() != planned.bytes) {
+        throw Error(ErrorCode::kChanged, cat(file->name(), ": has ", file->size(),
+                                             " bytes now, had ", planned.bytes, " before"));
+      }
+      // Taken before the link, so that later writes show as a change.
+      SharedFile record = shared_file(planned.name, *file);
+      const auto crc = crcs.find(planned.name);
+      const Sharing how =
+          out.link_file(planned.name, *file, sharing,
+                        crc == crcs.end() ? std::nullopt : std::optional(crc->second));
+      if (how == Sharing::kHardLink) linked.push_back(std::move(record));
+      planned.linked = how != Sharing::kCopy;
+      if (planned.linked) continue;
+      copied = true;
+      file->check_unchanged();
+    }
+    write_record(out, linked);
+    if (!copied) return;
+    VerifyOptions verify;
+    verify.threads = options.threads;
+    verify.cancelled = options.cancelled;
+    const VerifyReport report = source_.verify(verify);
+    throw_if_damaged(report.findings, source_.description().path);
+    result.unchecked_bytes += report.bytes_unchecked;
+  }
+
+  void write_record(AtomicFolder& out, const std::vector<SharedFile>& files) {
+    const auto planned = std::ranges::find_if(
+        plan_.files, [](const auto& file) { return file.name == kSharedName; });
+    if (files.empty()) {
+      if (planned != plan_.files.end()) plan_.files.erase(planned);
+      return;
+    }
+    const std::string text = shared_text(files);
+    out.add_file(std::string(kSharedName)).write_at(0, std::as_bytes(std::span(text)));
+    if (planned != plan_.files.end()) {
+      planned->bytes = text.size();
+    } else {
+      plan_.files.push_back({std::string(kSharedName), text.size()});
+    }
+  }
+
+  // Returns the checksums from the source's seal, if it has one.  The output's seal then says what
+  // the files should be, whatever they are now, and nothing has to be read.
+  std::map<std::string, std::uint32_t> sealed_crcs() const {
+    std::map<std::string, std::uint32_t> crcs;
+    if (!options_.seal) return crcs;
+    const auto seal = folder_->open_member_if_present(std::string(kSealName));
+    if (!seal) return crcs;
+    in_context(seal->name(), [&] {
+      for (const SealedFile& file : read_seal(*seal)) crcs.emplace(file.name, file.crc);
+    });
+    return crcs;
+  }
 
   const Index& index_;
   std::shared_ptr<const Folder> folder_;
@@ -408,93 +576,6 @@ class Rewriting : public RewrittenDcp {
   std::vector<std::pair<std::string, Value>> meta_;
   std::optional<TorchSaveWriter> meta_writer_;
 };
-
-void Rewriting::share(AtomicFolder& out, const CopyOptions& options, CopyResult& result) {
-  SharingOptions sharing;
-  sharing.hard_link = link_;
-  sharing.on_copied = [&](std::uint64_t bytes) {
-    result.bytes += bytes;
-    if (options.on_progress) options.on_progress(result.bytes);
-  };
-  bool copied = false;
-  std::vector<SharedFile> linked;
-  const std::map<std::string, std::uint32_t> crcs = sealed_crcs();
-  for (const std::size_t number : shared_) {
-    if (options.cancelled && options.cancelled())
-      throw Error(ErrorCode::kInterrupted, "interrupted");
-    PlannedFile& planned = plan_.files[number];
-    const auto file = folder_->open_member(planned.name);
-    if (file->size() != planned.bytes) {
-      throw Error(ErrorCode::kChanged, cat(file->name(), ": has ", file->size(), " bytes now, had ",
-                                           planned.bytes, " before"));
-    }
-    // Taken before the link, so that later writes show as a change.
-    SharedFile record = shared_file(planned.name, *file);
-    const auto crc = crcs.find(planned.name);
-    const Sharing how =
-        out.link_file(planned.name, *file, sharing,
-                      crc == crcs.end() ? std::nullopt : std::optional(crc->second));
-    if (how == Sharing::kHardLink) linked.push_back(std::move(record));
-    planned.linked = how != Sharing::kCopy;
-    if (planned.linked) continue;
-    copied = true;
-    file->check_unchanged();
-  }
-  write_record(out, linked);
-  if (!copied) return;
-  VerifyOptions verify;
-  verify.threads = options.threads;
-  verify.cancelled = options.cancelled;
-  const VerifyReport report = source_.verify(verify);
-  throw_if_damaged(report.findings, source_.description().path);
-  result.unchecked_bytes += report.bytes_unchecked;
-}
-
-void Rewriting::write_record(AtomicFolder& out, const std::vector<SharedFile>& files) {
-  const auto planned = std::find_if(plan_.files.begin(), plan_.files.end(),
-                                    [](const auto& file) { return file.name == kSharedName; });
-  if (files.empty()) {
-    if (planned != plan_.files.end()) plan_.files.erase(planned);
-    return;
-  }
-  const std::string text = shared_text(files);
-  out.add_file(std::string(kSharedName)).write_at(0, std::as_bytes(std::span(text)));
-  if (planned != plan_.files.end()) {
-    planned->bytes = text.size();
-  } else {
-    plan_.files.push_back({std::string(kSharedName), text.size()});
-  }
-}
-
-// Returns the checksums from the source's seal, if it has one.  The output's seal then says what
-// the files should be, whatever they are now, and nothing has to be read.
-std::map<std::string, std::uint32_t> Rewriting::sealed_crcs() const {
-  std::map<std::string, std::uint32_t> crcs;
-  if (!options_.seal) return crcs;
-  const auto seal = folder_->open_member_if_present(std::string(kSealName));
-  if (!seal) return crcs;
-  try {
-    for (const SealedFile& file : read_seal(*seal)) crcs.emplace(file.name, file.crc);
-  } catch (const Error& error) {
-    throw error.in(seal->name());
-  }
-  return crcs;
-}
-
-void Rewriting::write_files(AtomicFolder& out, const CopyOptions& options, CopyResult& result) {
-  share(out, options, result);
-  if (meta_writer_) {
-    const CopyResult meta = meta_writer_->write(out.add_file(meta_name_), options);
-    result.unchecked_bytes += meta.unchecked_bytes;
-  }
-  if (!added_.empty()) added_.write(*folder_, index_, out.add_file(new_name_));
-  OutputFile& metadata = out.add_file(std::string(dcp::kMetadataName));
-  std::uint64_t at = 0;
-  write_metadata([&](std::string_view block) {
-    metadata.write_at(at, std::as_bytes(std::span(block)));
-    at += block.size();
-  });
-}
 
 }  // namespace
 

@@ -47,7 +47,6 @@ class TupleHider {
     originals_.emplace(out.identity(), value);
     return out;
   }
-  // Returns the original value.
   Value original(const Value& value) const {
     const auto found = originals_.find(value.identity());
     return found != originals_.end() ? found->second : value;
@@ -133,7 +132,7 @@ ShardingRule::ShardingRule(const Checkpoint& source, const Value& content,
   const auto& tensors = source.index().tensors;
   // DeepSpeed cuts flat tensors, regardless of the boundaries between parameters.
   shown_ = source.description().ranks > 1 && source.description().format != "deepspeed" &&
-           std::any_of(tensors.begin(), tensors.end(), is_cut);
+           std::ranges::any_of(tensors, is_cut);
   for (const Leaf& entry : entries) {
     const StatePart* part = part_of(entry.path);
     if (part == nullptr) continue;
@@ -147,8 +146,8 @@ ShardingRule::ShardingRule(const Checkpoint& source, const Value& content,
       learn_names(entry, *part);
     }
   }
-  names_known_ = std::any_of(optimized_.begin(), optimized_.end(),
-                             [&](const std::string& name) { return parameters_.contains(name); });
+  names_known_ = std::ranges::any_of(
+      optimized_, [&](const std::string& name) { return parameters_.contains(name); });
   check_choice(entries);
 }
 
@@ -235,7 +234,7 @@ bool ShardingRule::cuts(const Leaf& entry) const {
 void ShardingRule::check_choice(const std::vector<Leaf>& entries) const {
   const auto check_list = [&](const std::vector<Glob>& globs, std::string_view list) {
     for (const Glob& glob : globs) {
-      const bool meets = std::any_of(entries.begin(), entries.end(), [&](const Leaf& entry) {
+      const bool meets = std::ranges::any_of(entries, [&](const Leaf& entry) {
         return tensor_number(entry.value) && glob.matches(entry.key);
       });
       if (!meets)

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "formats/families/dcp/balance.h"
+#include "formats/families/dcp/folder_plan.h"
 #include "formats/families/dcp/megatron.h"
 #include "formats/families/dcp/names.h"
 #include "formats/state/content/content.h"
@@ -14,11 +14,10 @@
 namespace fsdp::formats::dcp {
 namespace {
 
-// Returns whether the value holds a tensor of the checkpoint.
 bool holds_tensor(const Value& value) {
   const std::vector<Leaf> leaves = leaves_of(value);
-  return std::any_of(leaves.begin(), leaves.end(),
-                     [](const Leaf& leaf) { return tensor_number(leaf.value).has_value(); });
+  return std::ranges::any_of(
+      leaves, [](const Leaf& leaf) { return tensor_number(leaf.value).has_value(); });
 }
 
 }  // namespace

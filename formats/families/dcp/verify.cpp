@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <map>
 #include <set>
 #include <utility>
 
@@ -47,7 +46,7 @@ std::vector<ItemRef> items_in_file_order(const Index& index, const Replicas& rep
     if (!value.member || shared.emplace(at.file, at.offset).second)
       items.push_back({nullptr, &value, 0, at});
   }
-  std::stable_sort(items.begin(), items.end(), [](const ItemRef& a, const ItemRef& b) {
+  std::ranges::stable_sort(items, [](const ItemRef& a, const ItemRef& b) {
     return std::pair(a.location.file, a.location.offset) <
            std::pair(b.location.file, b.location.offset);
   });
@@ -160,22 +159,11 @@ class ItemChecker {
                          computed);
     };
     result.bytes_checked = check_entries(
-        *item.stream, item.torch, buffer,
+        *item.stream, item.torch.entries, buffer,
         [&](const ZipEntry& entry, std::uint32_t computed) {
-          Finding finding{.code = ErrorCode::kZipCrc,
-                          .file = name,
-                          .key = ref.key(),
-                          .bytes = range_of(ref),
-                          .hint = take_from_hint(ref.key())};
-          std::uint64_t begin = entry.data_offset;
-          if (direct) {
-            begin += ref.location.offset;
-            finding.bytes = ByteRange{begin, begin + entry.compressed_bytes};
-          }
-          finding.message =
-              cat("record ", quote(entry.name), " at byte ", begin, ": CRC-32 stored ",
-                  hex32(entry.crc), ", computed ", hex32(computed));
-          result.findings.push_back(std::move(finding));
+          result.findings.push_back(
+              crc_finding(entry, computed, name, ref.key(), direct ? ref.location.offset : 0));
+          if (!direct) result.findings.back().bytes = range_of(ref);
         },
         direct && options_.crcs != nullptr ? EntryCrc(note) : EntryCrc());
     return result;

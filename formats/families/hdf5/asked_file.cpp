@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <vector>
 
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "formats/families/hdf5/checkpoint.h"
-
 #include <charconv>
 #include <map>
 #include <set>
@@ -14,6 +12,7 @@
 #include "formats/containers/names/unsafe_names.h"
 #include "formats/families/hdf5/data.h"
 #include "formats/families/hdf5/file.h"
+#include "formats/families/hdf5/hdf5.h"
 #include "formats/state/checkpoint/parallel_check.h"
 #include "formats/state/content/state_tree.h"
 #include "formats/state/content/tensor_value.h"
@@ -64,16 +63,14 @@ class Hdf5Checkpoint : public Checkpoint {
     description_ = {file_->name(), "hdf5", "file"};
     index_.files.push_back(
         {.name = std::filesystem::path(file_->name()).filename().native(), .bytes = file_->size()});
-    try {
+    in_context(file_->name(), [&] {
       content_ = read_description(*file_);
       if (is_ours()) {
         open_ours();
       } else {
         open_other();
       }
-    } catch (const Error& error) {
-      throw error.in(file_->name());
-    }
+    });
   }
 
   ChunkData chunk(const TensorEntry& tensor, std::size_t number) const override {
@@ -171,13 +168,12 @@ class Hdf5Checkpoint : public Checkpoint {
       if (content_.datasets[i].number) by_number_.try_emplace(*content_.datasets[i].number, i);
     }
     TorchPickleHost host;
-    try {
-      const std::vector<std::byte> pickle = small_data(*find_hidden(kContentName));
-      root_ = read_pickle(MemorySource(pickle), host);
-      unknown_globals_ = unknown_globals_in(MemorySource(pickle));
-    } catch (const Error& error) {
-      throw error.in(cat("/", kHiddenGroup, "/", kContentName));
-    }
+    in_context([&] { return cat("/", kHiddenGroup, "/", kContentName); },
+               [&] {
+                 const std::vector<std::byte> pickle = small_data(*find_hidden(kContentName));
+                 root_ = read_pickle(MemorySource(pickle), host);
+                 unknown_globals_ = unknown_globals_in(MemorySource(pickle));
+               });
     for (const StorageRef& storage : host.storages()) {
       const Dataset& dataset = content_.datasets[dataset_of(storage)];
       const std::uint64_t wanted =

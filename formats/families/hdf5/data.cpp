@@ -114,11 +114,8 @@ class FilteredChunk : public ByteSource {
   std::uint64_t size() const override { return dataset_.chunk_bytes(); }
   void read_at(std::uint64_t offset, std::span<std::byte> out) const override {
     const auto range = spill_.get(file_->name(), chunk_.address, [&](const ByteSink& sink) {
-      try {
-        sink(undo_filters(dataset_, chunk_, *file_));
-      } catch (const Error& error) {
-        throw error.in(at_dataset(*file_, dataset_));
-      }
+      in_context([&] { return at_dataset(*file_, dataset_); },
+                 [&] { sink(undo_filters(dataset_, chunk_, *file_)); });
     });
     SourceRange(range.source, range.offset, range.bytes).read_at(offset, out);
   }
@@ -239,9 +236,9 @@ std::optional<ChunkData> dense_data(const std::shared_ptr<const File>& file,
   if (dataset.storage != Dataset::Storage::kChunked) return whole_data(file, dataset);
   if (!dataset.crc) return std::nullopt;
   const auto runs = runs_of(dataset);
-  const bool plain =
-      std::all_of(dataset.chunks.begin(), dataset.chunks.end(),
-                  [&](const StoredChunk& c) { return c.bytes != 0 && only_fletcher(dataset, c); });
+  const bool plain = std::ranges::all_of(dataset.chunks, [&](const StoredChunk& c) {
+    return c.bytes != 0 && only_fletcher(dataset, c);
+  });
   if (!runs || !plain) return std::nullopt;
   ChunkData data = data_of(*file, dataset, dataset.chunks[0].address, dataset.bytes());
   data.source = std::make_shared<JoinedChunks>(file, dataset, *runs);

@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "formats/bytes/base/byte_reader.h"
 #include "formats/bytes/base/checked_math.h"
 #include "formats/bytes/base/error.h"
+#include "formats/bytes/base/team.h"
 #include "formats/bytes/base/text.h"
 
 namespace fsdp::formats::hdf5 {
@@ -16,15 +18,8 @@ namespace {
 constexpr std::string_view kEnd = "h5-end\n";
 constexpr std::uint32_t kMaxPathSteps = 1000;
 
-class Encoder {
+class Encoder : public Packed {
  public:
-  void number(std::uint64_t value) {
-    for (unsigned i = 0; i < 8; ++i) out_ += static_cast<char>(value >> (8 * i) & 0xFFU);
-  }
-  void text(std::string_view value) {
-    number(value.size());
-    out_ += value;
-  }
   void path(const Path& path) {
     number(path.size());
     for (const std::string& step : path) text(step);
@@ -36,14 +31,8 @@ class Encoder {
   }
   template <typename T>
   void optional(const std::optional<T>& value) {
-    number(value.has_value() ? 1 : 0);
-    number(value.value_or(0));
+    number(value.has_value() ? 1 : 0).number(value.value_or(0));
   }
-  void end() { out_ += kEnd; }
-  std::string take() { return std::move(out_); }
-
- private:
-  std::string out_;
 };
 
 void encode_dataset(const Dataset& dataset, Encoder& out) {
@@ -58,9 +47,7 @@ void encode_dataset(const Dataset& dataset, Encoder& out) {
   out.numbers(dataset.filters);
   out.number(dataset.chunks.size());
   for (const StoredChunk& chunk : dataset.chunks) {
-    out.number(chunk.address);
-    out.number(chunk.bytes);
-    out.number(chunk.filter_mask);
+    out.number(chunk.address).number(chunk.bytes).number(chunk.filter_mask);
   }
   out.optional(dataset.crc);
   out.optional(dataset.number);
@@ -198,11 +185,7 @@ Dataset decode_dataset(Decoder& in, std::uint64_t file_bytes) {
   if (const auto crc = in.optional(UINT32_MAX, "crc32"))
     dataset.crc = static_cast<std::uint32_t>(*crc);
   dataset.number = in.optional(UINT64_MAX, "storage number");
-  try {
-    check_dataset(dataset, file_bytes);
-  } catch (const Error& error) {
-    throw error.in(path_text(dataset.path));
-  }
+  in_context([&] { return path_text(dataset.path); }, [&] { check_dataset(dataset, file_bytes); });
   return dataset;
 }
 
@@ -309,8 +292,8 @@ void check_claim(const Dataset& dataset, std::uint64_t file_bytes) {
     throw Error(ErrorCode::kLimitSize, cat("has ", cells, " chunks, at most ", most_cells,
                                            " in a file of ", file_bytes, " bytes"));
   }
-  const bool undone = std::any_of(dataset.filters.begin(), dataset.filters.end(),
-                                  [](Filter f) { return f != Filter::kFletcher32; });
+  const bool undone =
+      std::ranges::any_of(dataset.filters, [](Filter f) { return f != Filter::kFletcher32; });
   if (undone && bytes > kMaxFilteredChunkBytes) {
     throw Error(ErrorCode::kLimitSize, cat("chunks with filters have ", bytes, " bytes, at most ",
                                            kMaxFilteredChunkBytes));
@@ -335,8 +318,9 @@ std::string encode(const Description& description) {
     out.path(left_out.path);
     out.text(left_out.what);
   }
-  out.end();
-  return out.take();
+  std::string sent = out.take();
+  sent += kEnd;
+  return sent;
 }
 
 Description decode(std::span<const std::byte> bytes, std::uint64_t file_bytes) {
@@ -361,6 +345,55 @@ Description decode(std::span<const std::byte> bytes, std::uint64_t file_bytes) {
     throw;
   }
   return description;
+}
+
+std::optional<ChunkRuns> runs_of(const Dataset& dataset) {
+  const std::size_t rank = dataset.shape.size();
+  std::size_t cut = 0;
+  while (cut + 1 < rank && dataset.chunk_shape[cut] == 1) ++cut;
+  std::uint64_t row = item_bytes(dataset.dtype);
+  for (std::size_t d = cut + 1; d < rank; ++d) {
+    if (dataset.chunk_shape[d] != dataset.shape[d]) return std::nullopt;
+    row *= static_cast<std::uint64_t>(dataset.shape[d]);
+  }
+  ChunkRuns runs;
+  runs.run_bytes = row * static_cast<std::uint64_t>(dataset.chunk_shape[cut]);
+  runs.group_bytes = row * static_cast<std::uint64_t>(dataset.shape[cut]);
+  runs.group = (runs.group_bytes + runs.run_bytes - 1) / runs.run_bytes;
+  return runs;
+}
+
+std::vector<Extent> data_extents(std::span<const Dataset> datasets) {
+  std::vector<Extent> extents;
+  for (const Dataset& dataset : datasets) {
+    if (dataset.storage == Dataset::Storage::kContiguous)
+      extents.push_back({dataset.address, dataset.bytes()});
+    for (const StoredChunk& chunk : dataset.chunks) {
+      if (chunk.bytes != 0) extents.push_back({chunk.address, chunk.bytes});
+    }
+  }
+  const auto key = [](const Extent& e) { return std::pair(e.begin, e.bytes); };
+  std::ranges::sort(extents, [&](const Extent& a, const Extent& b) { return key(a) < key(b); });
+  const auto last = std::unique(extents.begin(), extents.end(),
+                                [&](const auto& a, const auto& b) { return key(a) == key(b); });
+  extents.erase(last, extents.end());
+  return extents;
+}
+
+std::vector<Extent> structure_extents(std::span<const Extent> data, std::uint64_t file_bytes) {
+  std::vector<Extent> between;
+  std::uint64_t at = 0;
+  for (const Extent& extent : data) {
+    if (extent.begin < at) {
+      throw Error(
+          ErrorCode::kExtentOverlap,
+          cat("data at byte ", extent.begin, " begin inside other data, which end at byte ", at));
+    }
+    if (extent.begin > at) between.push_back({at, extent.begin - at});
+    at = extent.begin + extent.bytes;
+  }
+  if (at < file_bytes) between.push_back({at, file_bytes - at});
+  return between;
 }
 
 }  // namespace fsdp::formats::hdf5

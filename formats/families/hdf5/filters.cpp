@@ -2,7 +2,6 @@
 #include "formats/families/hdf5/filters.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "formats/bytes/base/byte_reader.h"
 #include "formats/bytes/base/error.h"

@@ -16,6 +16,7 @@
 #include "formats/bytes/base/budget.h"
 #include "formats/bytes/base/byte_reader.h"
 #include "formats/bytes/base/interrupt.h"
+#include "formats/bytes/base/team.h"
 #include "formats/bytes/base/text.h"
 #include "formats/bytes/files/local_file.h"
 #include "formats/families/hdf5/file.h"
@@ -72,7 +73,6 @@ class StructureFile : public DriverFile {
     size_ = bytes;
   }
 
-  // Drops the bytes of a range.
   void clear(std::uint64_t address, std::uint64_t count) {
     if (count == 0) return;
     auto run = first_after(address);
@@ -99,7 +99,6 @@ class StructureFile : public DriverFile {
 
  private:
   using Runs = std::map<std::uint64_t, std::string>;
-  // The first run that ends after `address`.
   Runs::iterator first_after(std::uint64_t address) {
     auto run = runs_.upper_bound(address);
     if (run != runs_.begin()) {
@@ -315,24 +314,15 @@ class Layout {
 
 // Encodes the image as the child sends it: numbers of eight bytes, little-endian.
 std::string encoded(const FileImage& image) {
-  std::string out;
-  const auto number = [&](std::uint64_t value) {
-    for (unsigned i = 0; i < 8; ++i) out += static_cast<char>(value >> (8 * i) & 0xFFU);
-  };
-  number(image.bytes);
-  number(image.places.size());
+  Packed out;
+  out.number(image.bytes).number(image.places.size());
   for (const DatasetPlace& place : image.places) {
-    number(place.address);
-    number(place.chunks.size());
-    for (const std::uint64_t chunk : place.chunks) number(chunk);
+    out.number(place.address).number(place.chunks.size());
+    for (const std::uint64_t chunk : place.chunks) out.number(chunk);
   }
-  number(image.structure.size());
-  for (const auto& [address, bytes] : image.structure) {
-    number(address);
-    number(bytes.size());
-    out += bytes;
-  }
-  return out;
+  out.number(image.structure.size());
+  for (const auto& [address, bytes] : image.structure) out.number(address).text(bytes);
+  return out.take();
 }
 
 FileImage decoded(std::string_view sent) {

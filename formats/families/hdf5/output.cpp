@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "formats/families/hdf5/output.h"
-
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstring>
 #include <map>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <string>
+#include <tuple>
 #include <utility>
+#include <vector>
 
 #include "formats/bytes/base/crc32.h"
 #include "formats/bytes/base/crc_ledger.h"
@@ -21,16 +19,73 @@
 #include "formats/containers/pickle/writer.h"
 #include "formats/families/hdf5/file.h"
 #include "formats/families/hdf5/filters.h"
+#include "formats/families/hdf5/hdf5.h"
 #include "formats/families/hdf5/names.h"
-#include "formats/families/hdf5/wrapping.h"
+#include "formats/state/checkpoint/checkpoint.h"
 #include "formats/state/checkpoint/source_pieces.h"
 #include "formats/state/content/content.h"
 #include "formats/state/content/tensor_value.h"
+#include "formats/state/content/torch_globals.h"
 #include "formats/state/model/division.h"
 #include "formats/state/model/tensor_reader.h"
 
 namespace fsdp::formats::hdf5 {
 namespace {
+
+// Returns `root` with each reference to a tensor (content.h) wrapped as that tensor is in the
+// checkpoint's own tree: in a Parameter, a Buffer, attributes.  A reference that occurs twice stays
+// one value.
+Value with_wrappers(const Checkpoint& checkpoint, const Value& root);
+
+TorchGlobal meaning_of(const Value& callable) {
+  return callable.as_global() == nullptr ? TorchGlobal::kUnknown
+                                         : static_cast<TorchGlobal>(callable.global_tag());
+}
+
+// A call around a tensor, or the tensor's own: (callable, arguments).
+using Call = std::pair<Value, Value>;
+
+// Returns `call` with the tensor inside it replaced by `dense`.
+Call wrapped(const Call& call, const ObjectData& dense) {
+  const auto items = call.second.items();
+  std::vector<Value> args(items.begin(), items.end());
+  switch (meaning_of(call.first)) {
+    case TorchGlobal::kRebuildParameter:
+    case TorchGlobal::kRebuildParameterWithState: {
+      if (args[0].as_object() == nullptr) return {dense.callable, dense.args};
+      ObjectData inner = *args[0].as_object();
+      std::tie(inner.callable, inner.args) = wrapped({inner.callable, inner.args}, dense);
+      args[0] = Value::object(std::move(inner));
+      return {call.first, Value::tuple(std::move(args))};
+    }
+    case TorchGlobal::kRebuildFromTypeV2: {
+      // (function, type, its arguments, state)
+      std::tie(args[0], args[2]) = wrapped({args[0], args[2]}, dense);
+      return {call.first, Value::tuple(std::move(args))};
+    }
+    default:
+      return {dense.callable, dense.args};
+  }
+}
+
+Value with_wrappers(const Checkpoint& checkpoint, const Value& root) {
+  std::map<TensorRef, Value> made;
+  return with_leaves(root, [&](const Leaf& leaf) -> std::optional<Value> {
+    const auto number = tensor_number(leaf.value);
+    if (!number) return leaf.value;
+    const auto own = checkpoint.tensor_value(*number);
+    const ObjectData* const object = own ? own->as_object() : nullptr;
+    if (object == nullptr || object->by_new) return leaf.value;
+    const auto [at, fresh] = made.try_emplace(*dense_tensor(leaf.value)->storage->tensor);
+    if (fresh) {
+      ObjectData copy = *object;
+      std::tie(copy.callable, copy.args) =
+          wrapped({copy.callable, copy.args}, *leaf.value.as_object());
+      at->second = Value::object(std::move(copy));
+    }
+    return at->second;
+  });
+}
 
 // Longer values are in the pickle only.
 constexpr std::size_t kMaxTextBytes = 64U << 10U;
@@ -84,7 +139,7 @@ bool append_json(const Value& value, std::string& out) {
 bool is_whole(const TensorValue& tensor) {
   return tensor.storage_offset == 0 && !tensor.conjugate && !tensor.negate &&
          tensor.strides == row_major_strides(tensor.shape) &&
-         volume({tensor.shape, tensor.shape}) * item_bytes(tensor.dtype) ==
+         numel_of(tensor.shape) * item_bytes(tensor.dtype) ==
              tensor.storage->numel * item_bytes(tensor.storage->dtype);
 }
 
@@ -158,7 +213,7 @@ class Hdf5Output : public Output {
 
   static std::vector<std::int64_t> stored_shape(const TensorValue& tensor) {
     if (tensor.shape.size() <= kMaxRank) return tensor.shape;
-    return {static_cast<std::int64_t>(volume({tensor.shape, tensor.shape}))};
+    return {static_cast<std::int64_t>(numel_of(tensor.shape))};
   }
 
   void add_tensor(Path path, const TensorValue& tensor) {
@@ -342,7 +397,6 @@ class Hdf5Output : public Output {
     }
   }
 
-  // The offset of a chunk's checksum.
   std::uint64_t sum_offset(std::size_t number, std::size_t chunk, const ChunkRuns& runs) const {
     return image_.places[number].chunks[chunk] + runs.run_bytes;
   }
@@ -393,11 +447,8 @@ class Hdf5Output : public Output {
   }
 
   FileImage laid_out() const {
-    try {
-      return lay_out(file_);
-    } catch (const Error& error) {
-      throw error.in(escape(destination_.native()));
-    }
+    return in_context([&] { return escape(destination_.native()); },
+                      [&] { return lay_out(file_); });
   }
 
   // Lays the same file out once more, now with the CRCs in its attributes.
@@ -457,7 +508,7 @@ class Hdf5Output : public Output {
 
 std::vector<std::int64_t> chunk_shape_for(std::span<const std::int64_t> shape,
                                           std::uint64_t item_bytes) {
-  const bool empty = std::any_of(shape.begin(), shape.end(), [](std::int64_t n) { return n == 0; });
+  const bool empty = std::ranges::any_of(shape, [](std::int64_t n) { return n == 0; });
   if (shape.empty() || shape.size() > kMaxRank || empty) return {};
   std::uint64_t row = item_bytes;
   for (const std::int64_t size : shape) row *= static_cast<std::uint64_t>(size);

@@ -21,7 +21,6 @@
 #include <cstddef>
 #include <cstdio>
 #include <cstring>
-#include <new>
 #include <vector>
 
 #include "formats/bytes/base/error.h"

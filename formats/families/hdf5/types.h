@@ -6,6 +6,7 @@
 #include <string>
 
 #include "formats/bytes/base/dtype.h"
+#include "formats/families/hdf5/description.h"
 #include "formats/families/hdf5/library.h"
 
 namespace fsdp::formats::hdf5 {
@@ -28,5 +29,12 @@ std::string type_words(hid_t type);
 
 // Returns the type of text as h5py writes it: UTF-8 of any length.
 Handle text_type();
+
+// Attributes of HDF5 objects that are plain: numbers, bools, text, and lists of them.
+
+// Returns the attribute `name` without its path, which the caller sets.  Returns nothing if the
+// attribute is not plain; `why` then says what it is: " of 2 dimensions".
+// Throws: kH5Open, kH5ReaderFailed.
+std::optional<Attribute> plain_attribute(hid_t object, const std::string& name, std::string& why);
 
 }  // namespace fsdp::formats::hdf5

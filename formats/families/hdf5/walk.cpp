@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Walks an HDF5 file: this code runs on hostile input, in a process of its own.
 #include <algorithm>
-#include <cstring>
 #include <exception>
 #include <set>
 #include <unordered_map>
@@ -9,7 +8,6 @@
 #include "formats/bytes/base/budget.h"
 #include "formats/bytes/base/text.h"
 #include "formats/families/hdf5/asked_file.h"
-#include "formats/families/hdf5/attributes.h"
 #include "formats/families/hdf5/file.h"
 #include "formats/families/hdf5/library.h"
 #include "formats/families/hdf5/sandbox.h"
@@ -202,11 +200,7 @@ class Walk {
       out_.datasets.back().path = path_;
       return;
     }
-    try {
-      out_.datasets.push_back(described(id));
-    } catch (const Error& error) {
-      throw error.in(path_text(path_));
-    }
+    in_context([&] { return path_text(path_); }, [&] { out_.datasets.push_back(described(id)); });
   }
 
   Dataset described(hid_t id) {
@@ -381,11 +375,7 @@ class Walk {
   void group_attributes(hid_t id) {
     for (const std::string& name : attribute_names(id)) {
       std::optional<Attribute> attribute;
-      try {
-        attribute = plain(id, name);
-      } catch (const Error& error) {
-        throw error.in(path_text(path_));
-      }
+      in_context([&] { return path_text(path_); }, [&] { attribute = plain(id, name); });
       if (!attribute) continue;
       attribute->path = path_;
       attribute->path.push_back(name);
@@ -445,13 +435,13 @@ class Walk {
   // Returns a plain attribute without its path, which the caller sets; records others as left out.
   std::optional<Attribute> plain(hid_t object, const std::string& name) {
     std::string why;
-    try {
-      auto attribute = plain_attribute(object, name, why);
-      if (!attribute) out_.left_out.push_back({path_, "attribute " + quote(name) + why});
-      return attribute;
-    } catch (const Error& error) {
-      throw error.in("attribute " + quote(name));
-    }
+    return in_context([&] { return "attribute " + quote(name); },
+                      [&] {
+                        auto attribute = plain_attribute(object, name, why);
+                        if (!attribute)
+                          out_.left_out.push_back({path_, "attribute " + quote(name) + why});
+                        return attribute;
+                      });
   }
 
   void count_names(std::size_t count) {

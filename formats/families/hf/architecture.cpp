@@ -4,7 +4,6 @@
 #include <regex.h>
 
 #include <algorithm>
-#include <memory>
 #include <set>
 
 #include "formats/bytes/base/error.h"

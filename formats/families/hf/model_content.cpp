@@ -5,7 +5,6 @@
 #include <array>
 #include <cstring>
 #include <map>
-#include <optional>
 #include <set>
 
 #include "formats/bytes/base/cast.h"
@@ -103,13 +102,13 @@ FoundModel find_model(const Checkpoint& source, const Value& content, const std:
     found.place = place;
     found.tensors = tensors_below(found.tensors, below);
   } else if (const std::vector<std::string> beside = flat_models(found.tensors); !beside.empty()) {
-    std::string names;
+    SomeNames names;
     for (const std::string& name : beside)
-      names += (names.empty() ? "" : ", ") +
-               quote(found.place.empty() ? name : found.place + "." + name, 200);
-    throw Error(ErrorCode::kUnsupported,
-                cat(source.description().path, ": holds several models beside each other, ", names),
-                {Remedy::kChooseModel});
+      names.add(quote(found.place.empty() ? name : found.place + "." + name, 200));
+    throw Error(
+        ErrorCode::kUnsupported,
+        cat(source.description().path, ": holds several models beside each other, ", names.text()),
+        {Remedy::kChooseModel});
   }
   if (loose_state(found.tensors)) refuse_loose_states(source, content);
   return found;
@@ -210,7 +209,7 @@ DType main_dtype(const Value& tensors) {
   for (const auto& [key, value] : members_of(tensors)) {
     const auto tensor = dense_tensor(value);
     if (tensor && is_floating(tensor->dtype)) {
-      bytes[tensor->dtype] += volume({tensor->shape, tensor->shape}) * item_bytes(tensor->dtype);
+      bytes[tensor->dtype] += numel_of(tensor->shape) * item_bytes(tensor->dtype);
     }
   }
   const auto most = std::max_element(bytes.begin(), bytes.end(), [](const auto& a, const auto& b) {

@@ -12,7 +12,6 @@
 namespace fsdp::formats::hf {
 namespace {
 
-constexpr const char* kIndex = "model.safetensors.index.json";
 constexpr std::size_t kCopyBytes = 1U << 20U;
 
 class ModelOutput : public Output {
@@ -33,7 +32,7 @@ class ModelOutput : public Output {
       plan_.files.push_back({single() ? weights : file.name, file.bytes});
       plan_.tensor_bytes += file.bytes - file.header.size();
     }
-    if (!single()) plan_.files.push_back({kIndex, writer_.index().size()});
+    if (!single()) plan_.files.push_back({safetensors::kIndexName, writer_.index().size()});
     for (const Companion& companion : companions_) {
       plan_.files.push_back(
           {companion.name, companion.text ? companion.text->size() : companion.file->size()});
@@ -43,7 +42,6 @@ class ModelOutput : public Output {
  private:
   void write_files(AtomicFolder& folder, const CopyOptions& options, CopyResult& total) override {
     writer_.write_files(folder, plan_.files, options, total);
-    if (!single()) folder.add_file(kIndex).write_at(0, std::as_bytes(std::span(writer_.index())));
     for (const Companion& companion : companions_) copy_companion(companion, folder);
   }
 

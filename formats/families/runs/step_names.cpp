@@ -5,7 +5,6 @@
 #include <array>
 #include <cctype>
 #include <charconv>
-#include <filesystem>
 #include <vector>
 
 namespace fsdp::formats {
@@ -47,14 +46,12 @@ std::string lower(std::string_view text) {
   return result;
 }
 
-// Returns the last name of a path.
 std::string_view last_name(std::string_view path) {
   while (path.size() > 1 && path.back() == '/') path.remove_suffix(1);
   const std::size_t slash = path.rfind('/');
   return slash == path.npos || path.size() == 1 ? path : path.substr(slash + 1);
 }
 
-// Returns the name without its suffix.
 std::string_view stem_of(std::string_view name) {
   const std::size_t dot = name.rfind('.');
   const std::size_t begin = name.rfind('/') + 1;  // of the last name
@@ -98,7 +95,7 @@ std::vector<Number> numbers_of(std::string_view name) {
 template <std::size_t count>
 std::size_t rank_among(const std::array<std::string_view, count>& words, std::string_view text) {
   const std::string word = lower(text);
-  const auto found = std::find_if(words.begin(), words.end(), [&](std::string_view one) {
+  const auto found = std::ranges::find_if(words, [&](std::string_view one) {
     return one.size() > 2 ? word.ends_with(one) : word == one;
   });
   return static_cast<std::size_t>(found - words.begin());
@@ -139,7 +136,7 @@ std::string with_marks(std::string_view name, const std::vector<Number>& numbers
 
 template <std::size_t count>
 bool is_among(const std::array<std::string_view, count>& words, std::string_view word) {
-  return std::find(words.begin(), words.end(), lower(word)) != words.end();
+  return std::ranges::find(words, lower(word)) != words.end();
 }
 
 bool is_part_word(std::string_view word) {
@@ -182,7 +179,7 @@ std::optional<std::uint64_t> certain_step_of(const std::string& path) {
 bool tells_step(std::string_view name) {
   const std::string_view stem = stem_of(name);
   const std::vector<Number> numbers = numbers_of(stem);
-  return std::any_of(numbers.begin(), numbers.end(), [&](const Number& number) {
+  return std::ranges::any_of(numbers, [&](const Number& number) {
     return counts(number) || rank_among(kSaves, number.word) != kSaves.size() ||
            (number.begin == 0 && number.end == stem.size());
   });

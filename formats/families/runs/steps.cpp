@@ -11,7 +11,7 @@
 #include "formats/bytes/files/checkpoint_names.h"
 #include "formats/bytes/files/file.h"
 #include "formats/bytes/store/place.h"
-#include "formats/families/runs/layout.h"
+#include "formats/families/runs/formats.h"
 #include "formats/families/runs/step_names.h"
 
 namespace fsdp::formats {
@@ -41,19 +41,18 @@ class Walk {
   explicit Walk(fs::path root) : root_(std::move(root)) {}
 
   Contents folder(const fs::path& path, int levels) {
-    if (is_checkpoint_folder(path)) return {Contents::Kind::kCheckpoint, {}};
-    return inside(path, levels, nullptr, {});
+    const Listing listing(path);
+    if (is_checkpoint_folder(listing)) return {Contents::Kind::kCheckpoint, {}};
+    return inside(listing, levels, nullptr, {});
   }
 
   // Looks only at what lies in the folder.  `own`: the files that a layout has read, relative to
   // its folder; null: there is no layout.  `below`: this folder relative to the layout's folder, ""
   // or with a slash at the end.
-  Contents inside(const fs::path& path, int levels, const std::set<std::string>* own,
+  Contents inside(const Listing& listing, int levels, const std::set<std::string>* own,
                   const std::string& below) {
     Contents contents;
-    std::vector<std::string> names = folder_at(path)->list();
-    std::sort(names.begin(), names.end(), natural_less);
-    for (const std::string& name : names) {
+    for (const std::string& name : listing.names) {
       // Not counted in looked_: a layout may have a hundred thousand files.
       if (own != nullptr && (own->contains(below + name) || name.ends_with(".distcp"))) continue;
       if (++looked_ > kMaxLooked) {
@@ -63,7 +62,7 @@ class Walk {
       }
       if (name.starts_with('.')) continue;  // also an output while it is written
       Child child{name, {}};
-      const fs::path inner = path / name;
+      const fs::path inner = listing.path() / name;
       const PlaceKind kind = kind_of_place_itself(inner);
       const bool counts = kind == PlaceKind::kFile && !is_description_name(name) &&
                           (own != nullptr ? is_checkpoint_name(name) : was_checkpoint_file(inner));
@@ -77,7 +76,8 @@ class Walk {
         }
         const std::string start = below + name + "/";
         const bool read = own != nullptr && has_prefix(*own, start);
-        child.contents = read ? inside(inner, levels - 1, own, start) : folder(inner, levels - 1);
+        child.contents =
+            read ? inside(Listing(inner), levels - 1, own, start) : folder(inner, levels - 1);
       }
       if (child.contents.kind != Contents::Kind::kNothing)
         contents.children.push_back(std::move(child));
@@ -86,14 +86,14 @@ class Walk {
     return contents;
   }
 
+  static bool is_checkpoint_folder(const Listing& listing) {
+    return format_of(listing) != nullptr || is_interrupted(listing);
+  }
+
  private:
   static bool has_prefix(const std::set<std::string>& paths, const std::string& start) {
     const auto first = paths.lower_bound(start);
     return first != paths.end() && first->starts_with(start);
-  }
-
-  static bool is_checkpoint_folder(const fs::path& path) {
-    return layout_of_folder(path) != Layout::kNothing || is_interrupted(path);
   }
 
   fs::path root_;
@@ -119,7 +119,7 @@ std::vector<bool> steps_among(const std::string& name, const Contents& contents,
 bool is_run(const std::string& name, const Contents& contents, bool in_step) {
   if (contents.kind != Contents::Kind::kFolder) return false;
   const std::vector<bool> are = steps_among(name, contents, in_step);
-  return std::find(are.begin(), are.end(), true) != are.end();
+  return std::ranges::find(are, true) != are.end();
 }
 
 void add_parts(const Contents& contents, const std::string& below,
@@ -137,9 +137,9 @@ void add_parts(const Contents& contents, const std::string& below,
 bool is_step(const std::string& name, const Contents& contents,
              const std::vector<std::string>& parts) {
   return tells_step(name) ||
-         (parts.size() > 1 &&
-          std::any_of(contents.children.begin(), contents.children.end(),
-                      [](const Child& child) { return is_part_name(child.name); }));
+         (parts.size() > 1 && std::ranges::any_of(contents.children, [](const Child& child) {
+            return is_part_name(child.name);
+          }));
 }
 
 // Returns the names of a step's parts, without numbers except ranks.
@@ -172,7 +172,7 @@ bool has_sibling(const fs::path& folder) {
   if (in_store(folder) || series == name || tells_rank(name)) return false;
   const auto parent = folder_at(folder_of_place(fs::absolute(folder).lexically_normal()));
   const std::vector<std::string> names = parent->list();
-  return std::any_of(names.begin(), names.end(), [&](const std::string& other) {
+  return std::ranges::any_of(names, [&](const std::string& other) {
     return other != name && series_of(other) == series && parent->is_folder(other);
   });
 }
@@ -186,7 +186,7 @@ void add_steps(const fs::path& path, const Contents& contents, bool one_of_many,
   }
   const std::string name = name_of_place(path);
   const std::vector<bool> are = steps_among(name, contents, false);
-  if (std::find(are.begin(), are.end(), true) == are.end()) {
+  if (std::ranges::find(are, true) == are.end()) {
     std::vector<std::string> parts;
     add_parts(contents, "", parts);
     if (one_of_many || is_step(name, contents, parts)) {
@@ -212,8 +212,7 @@ RunView look_through(const fs::path& folder) {
 }
 
 std::vector<std::string> parts_of_step(const fs::path& path) {
-  if (!is_folder(path) || layout_of_folder(path) != Layout::kNothing || is_interrupted(path))
-    return {};
+  if (!is_folder(path) || Walk::is_checkpoint_folder(Listing(path))) return {};
   RunView view = look_through(path);
   return view.is_step ? std::move(view.steps.front().parts) : std::vector<std::string>();
 }
@@ -227,17 +226,17 @@ std::vector<std::string> part_names(const std::vector<std::string>& paths) {
     names.push_back(stem(path));
     if (alike[names.back()] == 1) continue;
     names.back() = path;
-    std::replace(names.back().begin(), names.back().end(), '/', '.');
+    std::ranges::replace(names.back(), '/', '.');
   }
   return names;
 }
 
 Findings missing_model(const std::vector<std::string>& paths) {
   const auto any = [&](PartRole role) {
-    return std::any_of(paths.begin(), paths.end(),
-                       [&](const std::string& path) { return has_role(path, role); });
+    return std::ranges::any_of(paths,
+                               [&](const std::string& path) { return has_role(path, role); });
   };
-  const bool understood = std::all_of(paths.begin(), paths.end(), is_part_name);
+  const bool understood = std::ranges::all_of(paths, is_part_name);
   if (!understood || !any(PartRole::kOptimizer) || any(PartRole::kModel)) return {};
   return {{.code = ErrorCode::kShardMissing,
            .message = cat("holds ", joined(paths, ", "), ", but no model")}};
@@ -260,7 +259,7 @@ std::vector<std::string> unread_checkpoints(const fs::path& folder,
   if (!is_folder(folder)) return unread;
   const std::set<std::string> own(files.begin(), files.end());
   try {
-    add_parts(Walk(folder).inside(folder, kMaxLevels, &own, {}), "", unread);
+    add_parts(Walk(folder).inside(Listing(folder), kMaxLevels, &own, {}), "", unread);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kUnsupported || !in_store(folder)) throw;
   }

@@ -33,7 +33,7 @@ struct RunView {
 };
 
 // Note [steps and runs]
-// A folder that has a layout of its own (layout.h) is a step.  Any other folder is classified by
+// A folder that has a format of its own (formats.h) is a step.  Any other folder is classified by
 // its children that hold a checkpoint at any depth:
 // - The folder is a run if the name of a child tells a step ("step_20", "0000400"), if a child is
 //   itself a run, or if the names of two children differ only in one number ("model-7", "model-8";

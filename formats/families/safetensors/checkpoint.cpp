@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "formats/families/safetensors/checkpoint.h"
-
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -15,7 +13,8 @@
 #include "formats/bytes/store/place.h"
 #include "formats/families/safetensors/file.h"
 #include "formats/families/safetensors/index.h"
-#include "formats/families/safetensors/rules.h"
+#include "formats/families/safetensors/parser.h"
+#include "formats/families/safetensors/safetensors.h"
 #include "formats/families/safetensors/tensor_files.h"
 
 namespace fsdp::formats::safetensors {
@@ -60,11 +59,7 @@ class SafetensorsCheckpoint : public TensorFiles {
       if (!index_.files[f].bytes)
         throw in_folder(ErrorCode::kShardMissing, quote(headers[f].file) + " is missing");
       const auto file = pool_.get(static_cast<std::uint32_t>(f));
-      try {
-        headers[f].header = read_header(*file);
-      } catch (const Error& error) {
-        throw error.in(file->name());
-      }
+      in_context(file->name(), [&] { headers[f].header = read_header(*file); });
     });
     if (index) check_against(*index, headers);
     add_tensors(headers);
@@ -88,22 +83,15 @@ class SafetensorsCheckpoint : public TensorFiles {
   void check_against(const FileIndex& index, const std::vector<NamedHeader>& headers) const {
     std::vector<FileHeader> views;
     for (const NamedHeader& named : headers) views.push_back({named.file, &named.header});
-    try {
-      check_index(index, views);
-    } catch (const Error& error) {
-      throw error.in(description_.path);
-    }
+    in_context(description_.path, [&] { check_index(index, views); });
   }
 
   void add_tensors(const std::vector<NamedHeader>& headers) {
     std::vector<std::optional<std::vector<SavedOffsets>>> offsets;
     bool sharded = false;
     for (const NamedHeader& named : headers) {
-      try {
-        offsets.push_back(saved_offsets(named.header));
-      } catch (const Error& error) {
-        throw error.in(description_.path + ": " + escape(named.file));
-      }
+      in_context([&] { return description_.path + ": " + escape(named.file); },
+                 [&] { offsets.push_back(saved_offsets(named.header)); });
       sharded = sharded || offsets.back().has_value();
     }
     if (sharded) {
@@ -204,9 +192,8 @@ bool looks_like_safetensors(const ByteSource& source) {
          start[8] == std::byte{'{'};
 }
 
-bool is_safetensors_folder(const std::filesystem::path& folder) {
-  const std::vector<std::string> names = folder_at(folder)->list();
-  return std::any_of(names.begin(), names.end(), [](const std::string& name) {
+bool is_safetensors_folder(const Listing& folder) {
+  return folder.any([](const std::string& name) {
     return name.ends_with(kSuffix) || name.ends_with(kIndexSuffix);
   });
 }

@@ -8,7 +8,6 @@
 #include "formats/bytes/base/json.h"
 #include "formats/bytes/base/text.h"
 #include "formats/families/safetensors/parser.h"
-#include "formats/families/safetensors/rules.h"
 
 namespace fsdp::formats::safetensors {
 namespace {
@@ -22,8 +21,8 @@ std::uint64_t check_tiling(std::vector<HeaderEntry>& entries) {
   const auto before = [](const HeaderEntry& a, const HeaderEntry& b) {
     return std::pair(a.data_begin, a.data_end) < std::pair(b.data_begin, b.data_end);
   };
-  if (!std::is_sorted(entries.begin(), entries.end(), before)) {
-    std::stable_sort(entries.begin(), entries.end(), before);
+  if (!std::ranges::is_sorted(entries, before)) {
+    std::ranges::stable_sort(entries, before);
   }
   std::uint64_t end = 0;
   const HeaderEntry* previous = nullptr;
@@ -127,7 +126,7 @@ std::vector<std::int64_t> spelled_shape(const Tensor& tensor) {
   if (shape.size() > kMaxRank) {
     throw refuse(ErrorCode::kStShape, cat("has ", shape.size(), " dimensions, at most ", kMaxRank));
   }
-  if (std::any_of(shape.begin(), shape.end(), [](std::int64_t size) { return size < 0; })) {
+  if (std::ranges::any_of(shape, [](std::int64_t size) { return size < 0; })) {
     throw refuse(ErrorCode::kStShape,
                  cat("shape ", shape_text(shape), " has a negative dimension"));
   }
@@ -242,7 +241,7 @@ void check_tensor_name(std::string_view name) {
   if (name.size() > kMaxNameBytes)
     throw refuse(cat("has ", name.size(), " bytes, at most ", kMaxNameBytes));
   if (name == kMetadataKey) throw refuse("is reserved for metadata");
-  const auto control = std::find_if(name.begin(), name.end(), [](char c) {
+  const auto control = std::ranges::find_if(name, [](char c) {
     const auto byte = static_cast<unsigned char>(c);
     return byte < 0x20 || byte == 0x7F;
   });

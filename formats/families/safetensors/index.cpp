@@ -2,7 +2,6 @@
 #include "formats/families/safetensors/index.h"
 
 #include <algorithm>
-#include <numeric>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -139,16 +138,8 @@ FileIndex parse_index(std::string_view text, std::string_view suffix) {
 
 FileIndex read_index(const Folder& folder, const std::string& name, std::string_view suffix) {
   const auto file = folder.open_member(name);
-  if (file->size() > kMaxIndexBytes) {
-    throw Error(ErrorCode::kLimitSize,
-                cat(file->name(), ": has ", file->size(), " bytes, at most ", kMaxIndexBytes));
-  }
-  const auto bytes = read_bytes(*file, 0, file->size());
-  try {
-    return parse_index({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, suffix);
-  } catch (const Error& error) {
-    throw error.in(file->name());
-  }
+  return in_context(file->name(),
+                    [&] { return parse_index(read_text(*file, kMaxIndexBytes), suffix); });
 }
 
 std::string make_index(const FileIndex& index) {
@@ -205,8 +196,8 @@ void check_index(const FileIndex& index, std::span<const FileHeader> files) {
 }
 
 std::optional<std::vector<SavedOffsets>> saved_offsets(const Header& header) {
-  const auto text = std::find_if(header.metadata.begin(), header.metadata.end(),
-                                 [](const auto& member) { return member.first == kShardingKey; });
+  const auto text = std::ranges::find_if(
+      header.metadata, [](const auto& member) { return member.first == kShardingKey; });
   if (text == header.metadata.end()) return std::nullopt;
   Json root;
   try {

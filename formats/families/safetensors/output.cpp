@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "formats/families/safetensors/output.h"
-
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
+#include "formats/families/safetensors/safetensors.h"
 #include "formats/state/content/content.h"
 
 namespace fsdp::formats::safetensors {
 namespace {
-
-constexpr const char* kIndexName = "model.safetensors.index.json";
 
 class SafetensorsOutput : public Output {
  public:
@@ -71,7 +68,6 @@ class SafetensorsOutput : public Output {
 
   void write_files(AtomicFolder& folder, const CopyOptions& options, CopyResult& total) override {
     writer_->write_files(folder, plan_.files, options, total);
-    folder.add_file(kIndexName).write_at(0, std::as_bytes(std::span(writer_->index())));
   }
 
   std::optional<Writer> writer_;

@@ -5,7 +5,6 @@
 #include <array>
 #include <cstdio>
 #include <string_view>
-#include <unordered_map>
 #include <unordered_set>
 
 #include "formats/families/safetensors/file.h"
@@ -45,7 +44,7 @@ std::vector<Entry> entries_of(const Value& content, const std::string& apart,
       tied.emplace_back(leaf.key, entries[at->second].tensor.name);
       continue;
     }
-    const std::uint64_t bytes = volume({tensor->shape, tensor->shape}) * item_bytes(tensor->dtype);
+    const std::uint64_t bytes = numel_of(tensor->shape) * item_bytes(tensor->dtype);
     entries.push_back(
         {{leaf.key, tensor->dtype, tensor->shape, 0, bytes}, *tensor->storage->tensor});
   }
@@ -79,8 +78,8 @@ Writer::Writer(const Checkpoint& checkpoint, const Value& content, const WriterO
     file.name = parts.size() == 1 ? "model.safetensors" : shard_name(f + 1, parts.size());
     for (const Entry& entry : parts[f])
       file_index.weight_map.push_back({entry.tensor.name, file.name});
-    std::sort(parts[f].begin(), parts[f].end(),
-              [](const Entry& a, const Entry& b) { return stored_before(a.tensor, b.tensor); });
+    std::ranges::sort(
+        parts[f], [](const Entry& a, const Entry& b) { return stored_before(a.tensor, b.tensor); });
     std::vector<Tensor> tensors;
     for (Entry& entry : parts[f]) {
       file.tensors.push_back(entry.reference);
@@ -127,6 +126,8 @@ void Writer::write_files(AtomicFolder& folder, std::span<const PlannedFile> name
     outputs.back()->reserve(files_[f].bytes);
   }
   write(outputs, options, total);
+  if (names.size() > files_.size() && names[files_.size()].name == kIndexName)
+    folder.add_file(kIndexName).write_at(0, std::as_bytes(std::span(index_)));
 }
 
 }  // namespace fsdp::formats::safetensors

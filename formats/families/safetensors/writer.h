@@ -15,6 +15,8 @@
 
 namespace fsdp::formats::safetensors {
 
+inline constexpr const char* kIndexName = "model.safetensors.index.json";
+
 struct WriterOptions {
   // The most bytes of tensors per file; a larger tensor has a file of its own.  Empty: one file for
   // all.
@@ -48,7 +50,8 @@ class Writer {
   // Throws: what copy_pieces and OutputFile::write_at throw.
   void write(const std::vector<OutputFile*>& outputs, const CopyOptions& options,
              CopyResult& total) const;
-  // Does the same in files of a folder, which have the first of `names`.
+  // Does the same in files of a folder, which have the first of `names`; writes the index if its
+  // name follows.
   void write_files(AtomicFolder& folder, std::span<const PlannedFile> names,
                    const CopyOptions& options, CopyResult& total) const;
 

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "formats/families/torch/checkpoint.h"
-
 #include <algorithm>
 #include <map>
 #include <mutex>
@@ -10,6 +8,7 @@
 #include "formats/bytes/base/text.h"
 #include "formats/bytes/files/file.h"
 #include "formats/families/torch/stored_file.h"
+#include "formats/families/torch/torch.h"
 #include "formats/state/checkpoint/parallel_check.h"
 #include "formats/state/content/state_tree.h"
 
@@ -20,13 +19,11 @@ class TorchSaveCheckpoint : public Checkpoint {
  public:
   explicit TorchSaveCheckpoint(std::shared_ptr<const File> file) : file_(std::move(file)) {
     std::vector<Leaf> leaves;
-    try {
+    in_context(file_->name(), [&] {
       expect_directory();
       torch_ = read_torch_save(*file_);
       leaves = leaves_of(torch_.root);
-    } catch (const Error& error) {
-      throw error.in(file_->name());
-    }
+    });
     description_ = {file_->name(), "torch", torch_.legacy ? "legacy" : "zip"};
     index_.files.push_back(
         {.name = std::filesystem::path(file_->name()).filename().native(), .bytes = file_->size()});
@@ -154,24 +151,16 @@ class TorchSaveCheckpoint : public Checkpoint {
   CheckResult check_entry(const ZipEntry& entry,
                           const std::unordered_map<std::uint64_t, std::string>& keys,
                           std::span<std::byte> buffer, FileCrcs* crcs) const {
-    TorchFile one;
-    one.entries = {entry};
     CheckResult result;
     const auto note = [&](const ZipEntry& read, std::uint32_t computed) {
       crcs->add(*file_, read.data_offset, read.compressed_bytes, computed);
     };
     result.bytes_checked = check_entries(
-        *file_, one, buffer,
+        *file_, std::span(&entry, 1), buffer,
         [&](const ZipEntry& bad, std::uint32_t computed) {
           const auto key = keys.find(bad.data_offset);
-          result.findings.push_back(
-              {.code = ErrorCode::kZipCrc,
-               .message = cat("record ", quote(bad.name), " at byte ", bad.data_offset,
-                              ": CRC-32 stored ", hex32(bad.crc), ", computed ", hex32(computed)),
-               .file = index_.files[0].name,
-               .key = key == keys.end() ? std::string() : key->second,
-               .bytes = ByteRange{bad.data_offset, bad.data_offset + bad.compressed_bytes},
-               .hint = take_from_hint(key == keys.end() ? std::string() : key->second)});
+          result.findings.push_back(crc_finding(bad, computed, index_.files[0].name,
+                                                key == keys.end() ? std::string() : key->second));
         },
         crcs != nullptr ? EntryCrc(note) : EntryCrc());
     return result;

@@ -60,11 +60,8 @@ std::uint32_t TorchFileSet::add_file(const std::string& name, std::optional<std:
   index_.files.push_back({.name = name, .rank = rank});
   pool_.examine(index_.files);
   const auto file = pool_.get(number);
-  try {
-    torch_.push_back(read_torch_save(*file, number + 1));
-  } catch (const Error& error) {
-    throw error.in(path_of(number));
-  }
+  in_context([&] { return path_of(number); },
+             [&] { torch_.push_back(read_torch_save(*file, number + 1)); });
   return number;
 }
 
@@ -221,25 +218,16 @@ VerifyReport TorchFileSet::verify(const VerifyOptions& options) const {
       [&](std::size_t i, std::span<std::byte> buffer) {
         const EntryRef& ref = entries[i];
         if (headers[ref.file]) headers[ref.file]->read(ref.entry);
-        TorchFile one;
-        one.entries = {torch_[ref.file].entries[ref.entry]};
         CheckResult result;
         const auto file = pool_.get(ref.file);
         const auto note = [&](const ZipEntry& entry, std::uint32_t computed) {
           options.crcs->add(*file, entry.data_offset, entry.compressed_bytes, computed);
         };
         result.bytes_checked = check_entries(
-            *file, one, buffer,
+            *file, std::span(&torch_[ref.file].entries[ref.entry], 1), buffer,
             [&](const ZipEntry& bad, std::uint32_t computed) {
               result.findings.push_back(
-                  {.code = ErrorCode::kZipCrc,
-                   .message =
-                       cat("record ", quote(bad.name), " at byte ", bad.data_offset,
-                           ": CRC-32 stored ", hex32(bad.crc), ", computed ", hex32(computed)),
-                   .file = index_.files[ref.file].name,
-                   .key = key_of(ref),
-                   .bytes = ByteRange{bad.data_offset, bad.data_offset + bad.compressed_bytes},
-                   .hint = take_from_hint(key_of(ref))});
+                  crc_finding(bad, computed, index_.files[ref.file].name, key_of(ref)));
             },
             options.crcs != nullptr ? EntryCrc(note) : EntryCrc());
         return result;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "formats/families/torch/index.h"
+#include "formats/families/safetensors/index.h"
 
 #include <algorithm>
 #include <map>
@@ -12,8 +12,8 @@
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
 #include "formats/bytes/files/file.h"
-#include "formats/families/safetensors/index.h"
 #include "formats/families/torch/file_set.h"
+#include "formats/families/torch/torch.h"
 #include "formats/state/content/state_tree.h"
 
 namespace fsdp::formats {
@@ -34,7 +34,7 @@ class TorchIndexCheckpoint : public TorchFileSet {
     for (const safetensors::IndexEntry& entry : said.weight_map)
       owner_.emplace(entry.tensor, entry.file);
     std::vector<std::string> names = safetensors::files_of(said);
-    std::sort(names.begin(), names.end(), natural_less);
+    std::ranges::sort(names, natural_less);
     expect_files(names);
     for (const std::string& name : names) add_shard(name);
     note_missing_keys();
@@ -80,7 +80,7 @@ class TorchIndexCheckpoint : public TorchFileSet {
       add_value({key}, value, file);
       return;
     }
-    const std::uint64_t bytes = volume(whole_box(tensor->shape).view()) * item_bytes(tensor->dtype);
+    const std::uint64_t bytes = numel_of(tensor->shape) * item_bytes(tensor->dtype);
     all_bytes_ += bytes;
     // Tied weights are stored once, and total_size counts them once or once per name.
     const auto place = std::tuple(file, tensor->storage->key, tensor->storage_offset);
@@ -96,7 +96,7 @@ class TorchIndexCheckpoint : public TorchFileSet {
       if (!found_.contains(key)) lacking[file].push_back(key);
     }
     for (auto& [file, keys] : lacking) {
-      std::sort(keys.begin(), keys.end(), natural_less);
+      std::ranges::sort(keys, natural_less);
       SomeNames names(kMaxNamed);
       for (const std::string& key : keys) names.add(quote(key, 200));
       const std::string text = names.text();
@@ -112,9 +112,9 @@ class TorchIndexCheckpoint : public TorchFileSet {
 
   void check_total_size(const std::optional<std::uint64_t>& said) {
     if (!said || !missing_.empty() || *said == all_bytes_ || *said == distinct_bytes_) return;
-    const bool damaged = std::any_of(
-        findings_.begin(), findings_.end(),
-        [](const Finding& finding) { return finding.severity == Finding::Severity::kDamage; });
+    const bool damaged = std::ranges::any_of(findings_, [](const Finding& finding) {
+      return finding.severity == Finding::Severity::kDamage;
+    });
     if (damaged) return;  // the finding gives the reason
     findings_.push_back(
         warning(ErrorCode::kIndex,
@@ -144,18 +144,18 @@ bool is_torch_index_name(const std::string& name) {
   return name.ends_with(kIndexSuffix);
 }
 
-bool holds_torch_index(const fs::path& folder) {
-  const std::vector<std::string> names = folder_at(folder)->list();
-  return std::any_of(names.begin(), names.end(), is_torch_index_name);
+bool holds_torch_index(const Listing& folder) {
+  return folder.any(is_torch_index_name);
 }
 
-std::string torch_index_of(const fs::path& folder) {
+std::string torch_index_of(const Listing& folder) {
   std::string index;
-  for (const std::string& name : folder_at(folder)->list()) {
+  for (const std::string& name : folder.names) {
     if (!is_torch_index_name(name)) continue;
     if (!index.empty()) {
-      throw Error(ErrorCode::kIndex, cat(escape(folder.native()), ": has several index files, ",
-                                         quote(index), " and ", quote(name), "; name one of them"));
+      throw Error(ErrorCode::kIndex,
+                  cat(escape(folder.path().native()), ": has several index files, ", quote(index),
+                      " and ", quote(name), "; name one of them"));
     }
     index = name;
   }

@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "formats/families/torch/legacy.h"
-
-#include <array>
-
 #include "formats/bytes/base/byte_reader.h"
 #include "formats/bytes/base/checked_math.h"
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
+#include "formats/families/torch/stream.h"
 
 namespace fsdp::formats {
 namespace {
@@ -23,11 +20,7 @@ TorchFile read_torch_legacy(const ByteSource& source, std::uint64_t archive) {
   TorchPickleHost host(archive, true);
   std::uint64_t at = 0;
   const auto next = [&](std::string_view what) {
-    try {
-      return read_pickle_prefix(source, at, host);
-    } catch (const Error& error) {
-      throw error.in(what);
-    }
+    return in_context(what, [&] { return read_pickle_prefix(source, at, host); });
   };
   next("magic number");
   const auto version = next("protocol version").as_int();

@@ -35,14 +35,10 @@ constexpr std::array kClasses = {
 };
 
 const LowBitClass* low_bit_class(const GlobalName& name) {
-  const auto* const found = std::find_if(kClasses.begin(), kClasses.end(), [&](const auto& known) {
+  const auto* const found = std::ranges::find_if(kClasses, [&](const auto& known) {
     return known.module == name.module && known.name == name.name;
   });
   return found == kClasses.end() ? nullptr : &*found;
-}
-
-std::int64_t numel_of(const std::vector<std::int64_t>& shape) {
-  return static_cast<std::int64_t>(volume(whole_box(shape).view()));
 }
 
 // Returns a dense row-major tensor from the attributes.
@@ -72,7 +68,7 @@ class LowBitSource : public ByteSource {
       : cls_(tensor.cls),
         dtype_(tensor.dtype),
         nibbles_(tensor.nibbles),
-        numel_(static_cast<std::uint64_t>(numel_of(tensor.shape))),
+        numel_(numel_of(tensor.shape)),
         block_(numel_ / static_cast<std::uint64_t>(tensor.scale.shape[0])),
         codes_(std::move(codes)),
         scale_(std::move(scale)),
@@ -232,7 +228,7 @@ std::optional<LowBitTensor> low_bit_tensor(const Value& value) {
   tensor.scale = part_of(tensor.cls, args[3], "scale", DType::kFloat32);
   if (known->table != 0) tensor.table = part_of(tensor.cls, args[3], "qmap", DType::kFloat32);
 
-  const std::int64_t numel = numel_of(tensor.shape);
+  const auto numel = static_cast<std::int64_t>(numel_of(tensor.shape));
   const bool packed = tensor.nibbles && tensor.codes.shape.size() == 1 && numel % 2 == 0 &&
                       tensor.codes.shape[0] == numel / 2;
   if (tensor.nibbles ? !packed : tensor.codes.shape != tensor.shape) {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "formats/families/torch/output.h"
-
+#include "formats/families/torch/torch.h"
 #include "formats/families/torch/writer.h"
 #include "formats/state/content/content.h"
 

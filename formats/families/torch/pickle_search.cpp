@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -77,7 +76,7 @@ bool begins_with_proto(const ByteSource& source) {
 // other names.
 bool has_plausible_name(const NameScanner& scanner) {
   const auto& names = scanner.names();
-  return std::any_of(names.begin(), names.end(), [](const ScannedName& scanned) {
+  return std::ranges::any_of(names, [](const ScannedName& scanned) {
     return is_global_name(scanned.name.module) && is_global_name(scanned.name.name) &&
            scanned.name.module.find(' ') == std::string::npos;
   });

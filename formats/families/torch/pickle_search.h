@@ -3,7 +3,6 @@
 // torch.save file, bare pickles.
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <set>

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "formats/families/torch/program.h"
-
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
 #include "formats/bytes/files/file.h"
 #include "formats/bytes/files/no_answer.h"
 #include "formats/families/torch/stream.h"
+#include "formats/families/torch/torch.h"
 #include "formats/state/checkpoint/parallel_check.h"
 
 namespace fsdp::formats {
@@ -56,19 +55,12 @@ class TorchProgram : public Checkpoint {
     run_checks(
         entries.size(), options, report,
         [&](std::size_t i, std::span<std::byte> buffer) {
-          TorchFile one;
-          one.entries = {entries[i]};
           CheckResult result;
           result.bytes_checked =
-              check_entries(*file_, one, buffer, [&](const ZipEntry& bad, std::uint32_t computed) {
-                result.findings.push_back(
-                    {.code = ErrorCode::kZipCrc,
-                     .message =
-                         cat("record ", quote(bad.name), " at byte ", bad.data_offset,
-                             ": CRC-32 stored ", hex32(bad.crc), ", computed ", hex32(computed)),
-                     .file = name,
-                     .bytes = range(i)});
-              });
+              check_entries(*file_, std::span(&entries[i], 1), buffer,
+                            [&](const ZipEntry& bad, std::uint32_t computed) {
+                              result.findings.push_back(crc_finding(bad, computed, name, {}));
+                            });
           return result;
         },
         [&](std::size_t i, const Error& error) {

@@ -12,8 +12,7 @@
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
 #include "formats/containers/zip/inflated_source.h"
-#include "formats/families/torch/legacy.h"
-#include "formats/families/torch/program.h"
+#include "formats/families/torch/torch.h"
 #include "formats/state/content/storage_view.h"
 #include "formats/state/model/box.h"
 
@@ -28,6 +27,11 @@ constexpr std::uint64_t kMaxMarkBytes = 64;
 constexpr int kMinVersion = 1;
 constexpr int kMaxVersion = 10;
 
+// Returns a pointer that does not own the source, which outlives it.
+std::shared_ptr<const ByteSource> borrowed(const ByteSource& source) {
+  return {&source, [](const ByteSource*) {}};
+}
+
 void check_record_crc(const ZipEntry& entry, std::uint32_t computed) {
   if (computed == entry.crc) return;
   throw Error(ErrorCode::kZipCrc,
@@ -35,7 +39,6 @@ void check_record_crc(const ZipEntry& entry, std::uint32_t computed) {
                   hex32(entry.crc), ", computed ", hex32(computed)));
 }
 
-// Reads a small record as a whole and checks it.
 std::vector<std::byte> read_record(const ByteSource& source, const ZipEntry& entry,
                                    std::uint64_t max_bytes, bool check_crc) {
   if (entry.uncompressed_bytes > max_bytes) {
@@ -46,9 +49,7 @@ std::vector<std::byte> read_record(const ByteSource& source, const ZipEntry& ent
   std::vector<std::byte> bytes;
   if (entry.deflated) {
     bytes.reserve(std::min<std::uint64_t>(entry.uncompressed_bytes, entry.compressed_bytes * 4));
-    // Does not own: the source outlives this call.
-    const SourceRange range(std::shared_ptr<const ByteSource>(&source, [](const ByteSource*) {}),
-                            entry.data_offset, entry.compressed_bytes);
+    const SourceRange range(borrowed(source), entry.data_offset, entry.compressed_bytes);
     inflate(range, entry.uncompressed_bytes, [&](std::span<const std::byte> part) {
       bytes.insert(bytes.end(), part.begin(), part.end());
     });
@@ -61,10 +62,8 @@ std::vector<std::byte> read_record(const ByteSource& source, const ZipEntry& ent
 
 // Returns a record that is inflated while it is read, after its CRC was compared.
 InflatedSource inflated_record(const ByteSource& source, const ZipEntry& entry, bool check_crc) {
-  // Does not own: the source outlives the record.
-  const auto compressed = std::make_shared<SourceRange>(
-      std::shared_ptr<const ByteSource>(&source, [](const ByteSource*) {}), entry.data_offset,
-      entry.compressed_bytes);
+  const auto compressed =
+      std::make_shared<SourceRange>(borrowed(source), entry.data_offset, entry.compressed_bytes);
   std::uint32_t computed = 0;
   inflate(*compressed, entry.uncompressed_bytes,
           [&](std::span<const std::byte> part) { computed = crc32(computed, part); });
@@ -73,11 +72,7 @@ InflatedSource inflated_record(const ByteSource& source, const ZipEntry& entry, 
 }
 
 Value read_pickle_record(const ByteSource& stream, const ZipEntry& entry, PickleHost& host) {
-  try {
-    return read_pickle(stream, host);
-  } catch (const Error& error) {
-    throw error.in(escape(entry.name));
-  }
+  return in_context([&] { return escape(entry.name); }, [&] { return read_pickle(stream, host); });
 }
 
 std::string text_of(std::span<const std::byte> bytes) {
@@ -143,7 +138,7 @@ bool is_torch_tar(const ByteSource& tar) {
     std::array<char, kBlock> block{};
     tar.read_at(at, std::as_writable_bytes(std::span(block)));
     const std::string_view name(block.data(), ::strnlen(block.data(), 100));
-    if (std::find(kMembers.begin(), kMembers.end(), name) != kMembers.end()) return true;
+    if (std::ranges::find(kMembers, name) != kMembers.end()) return true;
     std::uint64_t bytes = 0;  // twelve octal digits at 124
     for (std::size_t i = 124; i < 135 && block[i] >= '0' && block[i] <= '7'; ++i)
       bytes = bytes * 8 + static_cast<std::uint64_t>(block[i] - '0');
@@ -281,16 +276,14 @@ ChunkData tensor_data(const TorchFile& file, const TensorValue& tensor, const St
   return data;
 }
 
-std::uint64_t check_entries(const ByteSource& source, const TorchFile& file,
+std::uint64_t check_entries(const ByteSource& source, std::span<const ZipEntry> entries,
                             std::span<std::byte> buffer, const EntryCrc& bad,
                             const EntryCrc& read) {
-  if (file.without_crcs) return 0;
   std::uint64_t checked = 0;
-  for (const ZipEntry& entry : file.entries) {
+  for (const ZipEntry& entry : entries) {
     std::uint32_t crc = 0;
     if (entry.deflated) {
-      const SourceRange range(std::shared_ptr<const ByteSource>(&source, [](const ByteSource*) {}),
-                              entry.data_offset, entry.compressed_bytes);
+      const SourceRange range(borrowed(source), entry.data_offset, entry.compressed_bytes);
       inflate(range, entry.uncompressed_bytes,
               [&](std::span<const std::byte> part) { crc = crc32(crc, part); });
     } else {
@@ -306,6 +299,19 @@ std::uint64_t check_entries(const ByteSource& source, const TorchFile& file,
     if (crc != entry.crc) bad(entry, crc);
   }
   return checked;
+}
+
+Finding crc_finding(const ZipEntry& entry, std::uint32_t computed, std::string file,
+                    std::string key, std::uint64_t base) {
+  const std::uint64_t begin = base + entry.data_offset;
+  Hint hint = take_from_hint(key);
+  return {.code = ErrorCode::kZipCrc,
+          .message = cat("record ", quote(entry.name), " at byte ", begin, ": CRC-32 stored ",
+                         hex32(entry.crc), ", computed ", hex32(computed)),
+          .file = std::move(file),
+          .key = std::move(key),
+          .bytes = ByteRange{begin, begin + entry.compressed_bytes},
+          .hint = std::move(hint)};
 }
 
 }  // namespace fsdp::formats

@@ -20,6 +20,7 @@
 #include "formats/state/content/tensor_value.h"
 #include "formats/state/content/torch_globals.h"
 #include "formats/state/model/chunk_data.h"
+#include "formats/state/model/finding.h"
 
 namespace fsdp::formats {
 
@@ -86,12 +87,26 @@ ChunkData storage_data(const TorchFile& file, const StorageRef& storage, const S
 ChunkData tensor_data(const TorchFile& file, const TensorValue& tensor, const StreamPlace& place,
                       Spill& spill);
 
-// Reads every entry of the archive through `buffer` and compares its CRC.  Calls `bad` with the
-// entry and the computed CRC, and `read`, if given, with each entry that is stored uncompressed;
-// returns the bytes that had a CRC.
+// Reads entries of an archive through `buffer` and compares their CRCs.  Calls `bad` with the entry
+// and the computed CRC, and `read`, if given, with each entry that is stored uncompressed; returns
+// the bytes of the entries.  Requires: the archive has CRCs.
 using EntryCrc = std::function<void(const ZipEntry&, std::uint32_t)>;
-std::uint64_t check_entries(const ByteSource& source, const TorchFile& file,
+std::uint64_t check_entries(const ByteSource& source, std::span<const ZipEntry> entries,
                             std::span<std::byte> buffer, const EntryCrc& bad,
                             const EntryCrc& read = {});
+
+// Returns the finding for an entry with another CRC.  `base`: the offset of the archive in the
+// file.
+Finding crc_finding(const ZipEntry& entry, std::uint32_t computed, std::string file,
+                    std::string key, std::uint64_t base = 0);
+
+// The torch.save format before zip archives: five pickles back to back, then the storages.
+// Source: _legacy_save in torch/serialization.py.
+
+// Reads everything but the storages, which carry no checksum.
+// Requires: sniff_torch_stream said kLegacy.
+// Throws: kUnsupported (protocol, byte order, views of storages), kRecordMissing, kRecordSize,
+// kTrailing, kType; what the pickle machine throws.
+TorchFile read_torch_legacy(const ByteSource& source, std::uint64_t archive);
 
 }  // namespace fsdp::formats

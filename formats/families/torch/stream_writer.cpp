@@ -13,7 +13,6 @@ namespace {
 // Bytes written at once: the checksum, computed just before, has brought them into the cache.
 constexpr std::size_t kBlockBytes = 1U << 18U;
 
-// Writes `bytes` and returns their CRC-32.
 std::uint32_t write_payload(OutputStream& out, std::span<const std::byte> bytes) {
   std::uint32_t crc = 0;
   while (!bytes.empty()) {

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "formats/families/trainers/accelerate.h"
-
 #include <algorithm>
 #include <charconv>
 #include <iterator>
@@ -14,6 +12,7 @@
 #include "formats/families/dcp/checkpoint.h"
 #include "formats/families/trainers/per_rank.h"
 #include "formats/families/trainers/trainer_files.h"
+#include "formats/families/trainers/trainers.h"
 #include "formats/state/content/combined_checkpoint.h"
 
 namespace fsdp::formats::accelerate {
@@ -54,18 +53,17 @@ std::optional<Member> member_named(std::string_view stem) {
 
 // Returns the members of the folder, models first.  If several layouts lie side by side, the
 // sharded one is used: a later save into the folder would have replaced it.
-std::vector<Member> members_of(const fs::path& path, std::vector<std::string>* others = nullptr) {
-  const auto folder = folder_at(path);
+std::vector<Member> members_of(const Listing& listing, std::vector<std::string>* others = nullptr) {
+  const Folder& folder = *listing.folder;
   std::map<std::pair<bool, std::int64_t>, Member> found;
   const auto add = [&](Member&& member) {
     const std::pair key(member.optimizer, member.number);
     return found.try_emplace(key, std::move(member)).second;
   };
-  const std::vector<std::string> names = folder->list();
   std::vector<std::string> rest;
-  for (const std::string& name : names) {
-    auto member = folder->is_folder(name) ? member_named(name) : std::nullopt;
-    if (member && dcp::is_dcp_folder(path / name)) {
+  for (const std::string& name : listing.names) {
+    auto member = folder.is_folder(name) ? member_named(name) : std::nullopt;
+    if (member && dcp::is_dcp_folder(Listing(listing.path() / name))) {
       member->folder = name;
       add(std::move(*member));
     } else {
@@ -82,7 +80,7 @@ std::vector<Member> members_of(const fs::path& path, std::vector<std::string>* o
     if (!add(std::move(*member))) unused.push_back(std::move(first));
   }
   for (const std::string& name : rest) {
-    auto member = name.ends_with(".bin") && !folder->is_folder(name)
+    auto member = name.ends_with(".bin") && !folder.is_folder(name)
                       ? member_named(std::string_view(name).substr(0, name.size() - 4))
                       : std::nullopt;
     if (!member) {
@@ -100,11 +98,10 @@ std::vector<Member> members_of(const fs::path& path, std::vector<std::string>* o
 
 }  // namespace
 
-bool is_accelerate_folder(const fs::path& folder) {
-  const std::vector<Member> members = members_of(folder);
+bool is_accelerate_folder(const Listing& folder) {
   // "optimizer" alone means nothing: many programs use that name.
-  return std::any_of(members.begin(), members.end(),
-                     [](const Member& member) { return !member.optimizer; });
+  return std::ranges::any_of(members_of(folder),
+                             [](const Member& member) { return !member.optimizer; });
 }
 
 std::unique_ptr<Checkpoint> open_accelerate(const fs::path& path,
@@ -113,7 +110,7 @@ std::unique_ptr<Checkpoint> open_accelerate(const fs::path& path,
   std::vector<CheckpointPart> parts;
   std::string layout;
   bool trees = true;
-  for (const Member& member : members_of(path, &others)) {
+  for (const Member& member : members_of(Listing(path), &others)) {
     const std::string base = member.optimizer ? "optimizer" : "model";
     CheckpointPart part;
     part.name = member.number == 0 ? base : cat(base, "_", member.number);

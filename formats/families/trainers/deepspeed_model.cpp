@@ -136,8 +136,7 @@ void ModelFiles::add_trainer_state() {
   for (const auto& [key, value] : *saved) {
     const std::string* name = key.as_string();
     if (name == nullptr || value.is_none() || *name == "model") continue;
-    if (std::find(std::begin(kLayoutKeys), std::end(kLayoutKeys), *name) != std::end(kLayoutKeys))
-      continue;
+    if (std::ranges::find(kLayoutKeys, *name) != std::end(kLayoutKeys)) continue;
     add_value({*name}, value, model_file());
   }
 }

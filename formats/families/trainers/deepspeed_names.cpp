@@ -49,7 +49,7 @@ std::vector<StateFile> state_files(const Folder& folder) {
   for (const std::string& name : folder.list()) {
     if (auto file = state_file(name)) files.push_back(std::move(*file));
   }
-  std::stable_sort(files.begin(), files.end(), [](const StateFile& a, const StateFile& b) {
+  std::ranges::stable_sort(files, [](const StateFile& a, const StateFile& b) {
     return a.rank.value_or(0) < b.rank.value_or(0);
   });
   return files;
@@ -83,19 +83,15 @@ std::optional<std::string> named_folder(const Folder& folder, const std::string&
   return tag;
 }
 
-std::optional<std::filesystem::path> tag_folder(const std::filesystem::path& path) {
-  const auto folder = folder_at(path);
-  const std::vector<std::string> names = folder->list();
+std::optional<std::filesystem::path> tag_folder(const Listing& folder) {
   const auto is_model = [](const std::string& name) {
     const auto file = state_file(name);
     return file && (!file->other || name.starts_with("layer_"));
   };
-  if (std::any_of(names.begin(), names.end(), is_model)) return path;
-  const auto tag = named_folder(*folder, "latest");
-  if (!tag) return std::nullopt;
-  const std::vector<std::string> inside = folder_at(path / *tag)->list();
-  if (!std::any_of(inside.begin(), inside.end(), is_model)) return std::nullopt;
-  return path / *tag;
+  if (folder.any(is_model)) return folder.path();
+  const auto tag = named_folder(*folder.folder, "latest");
+  if (!tag || !Listing(folder.path() / *tag).any(is_model)) return std::nullopt;
+  return folder.path() / *tag;
 }
 
 }  // namespace fsdp::formats::deepspeed

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "formats/bytes/files/file.h"
+#include "formats/bytes/files/listing.h"
 
 namespace fsdp::formats::deepspeed {
 
@@ -39,6 +39,6 @@ std::optional<std::string> named_folder(const Folder& folder, const std::string&
 
 // Returns `folder` if it is a tag folder, or the tag folder that its `latest` names; nothing if it
 // is neither.
-std::optional<std::filesystem::path> tag_folder(const std::filesystem::path& folder);
+std::optional<std::filesystem::path> tag_folder(const Listing& folder);
 
 }  // namespace fsdp::formats::deepspeed

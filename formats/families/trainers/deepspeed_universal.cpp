@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "formats/families/trainers/deepspeed_universal.h"
-
 #include <algorithm>
 #include <map>
 #include <set>
@@ -8,10 +6,10 @@
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
 #include "formats/bytes/store/place.h"
-#include "formats/families/trainers/deepspeed.h"
 #include "formats/families/trainers/deepspeed_model.h"
 #include "formats/families/trainers/ranks.h"
 #include "formats/families/trainers/trainer_files.h"
+#include "formats/families/trainers/trainers.h"
 #include "formats/state/content/object_fields.h"
 
 namespace fsdp::formats::deepspeed {
@@ -27,12 +25,7 @@ constexpr std::string_view kSuffix = ".pt";
 constexpr std::string_view kStateOrder[] = {"step", "exp_avg", "exp_avg_sq"};
 
 std::size_t place_of(const std::string& state) {
-  return static_cast<std::size_t>(std::find(std::begin(kStateOrder), std::end(kStateOrder), state) -
-                                  std::begin(kStateOrder));
-}
-
-std::int64_t numel_of(const std::vector<std::int64_t>& shape) {
-  return static_cast<std::int64_t>(volume(whole_box(shape).view()));
+  return static_cast<std::size_t>(std::ranges::find(kStateOrder, state) - std::begin(kStateOrder));
 }
 
 class UniversalCheckpoint : public ModelFiles {
@@ -168,7 +161,8 @@ class UniversalCheckpoint : public ModelFiles {
     if (shape == tensor.shape) {
       parts.push_back(part_of(whole_box(shape), state.file, tensor));
     } else {
-      add_flat_parts(parts, shape, 0, numel_of(shape), state.file, tensor, 0);
+      add_flat_parts(parts, shape, 0, static_cast<std::int64_t>(numel_of(shape)), state.file,
+                     tensor, 0);
     }
     add_tensor(path, tensor.dtype, std::move(shape), std::move(parts));
   }
@@ -218,7 +212,6 @@ class UniversalCheckpoint : public ModelFiles {
          .severity = severity});
   }
 
-  // Returns the names of states of all parameters.
   std::vector<std::string> state_names() const {
     std::set<std::string> all;
     for (const auto& [name, states] : states_) {
@@ -227,8 +220,8 @@ class UniversalCheckpoint : public ModelFiles {
       }
     }
     std::vector<std::string> names(all.begin(), all.end());
-    std::stable_sort(names.begin(), names.end(),
-                     [](const auto& a, const auto& b) { return place_of(a) < place_of(b); });
+    std::ranges::stable_sort(
+        names, [](const auto& a, const auto& b) { return place_of(a) < place_of(b); });
     return names;
   }
 
@@ -320,24 +313,22 @@ bool has_parameter_folders(const fs::path& folder) {
 
 // Returns the folder itself, or the one that `latest_universal` names.  A `latest` beside that file
 // takes precedence: training resumes from there.
-std::optional<fs::path> universal_folder(const fs::path& path) {
-  if (has_parameter_folders(path)) return path;
-  const auto folder = folder_at(path);
-  const std::vector<std::string> names = folder->list();
-  if (std::find(names.begin(), names.end(), "latest") != names.end()) return std::nullopt;
-  const auto tag = named_folder(*folder, "latest_universal");
-  if (!tag || !has_parameter_folders(path / *tag)) return std::nullopt;
-  return path / *tag;
+std::optional<fs::path> universal_folder(const Listing& folder) {
+  if (has_parameter_folders(folder.path())) return folder.path();
+  if (folder.has("latest")) return std::nullopt;
+  const auto tag = named_folder(*folder.folder, "latest_universal");
+  if (!tag || !has_parameter_folders(folder.path() / *tag)) return std::nullopt;
+  return folder.path() / *tag;
 }
 
 }  // namespace
 
-bool is_universal_folder(const fs::path& folder) {
+bool is_universal_folder(const Listing& folder) {
   return universal_folder(folder).has_value();
 }
 
 std::unique_ptr<Checkpoint> open_universal(const fs::path& path) {
-  const fs::path folder = universal_folder(path).value_or(path);
+  const fs::path folder = universal_folder(Listing(path)).value_or(path);
   auto checkpoint = std::make_unique<UniversalCheckpoint>(folder_at(folder));
   if (folder == path) return checkpoint;
   return with_trainer_files(std::move(checkpoint), path);

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "formats/families/trainers/fairscale.h"
-
 #include <algorithm>
 #include <map>
 #include <set>
@@ -10,10 +8,9 @@
 #include "formats/bytes/base/text.h"
 #include "formats/bytes/files/file.h"
 #include "formats/families/trainers/fairscale_metadata.h"
-#include "formats/families/trainers/fairscale_optimizer.h"
-#include "formats/families/trainers/fairscale_sets.h"
 #include "formats/families/trainers/fairscale_shards.h"
 #include "formats/families/trainers/per_rank.h"
+#include "formats/families/trainers/trainers.h"
 #include "formats/state/content/combined_checkpoint.h"
 #include "formats/state/content/object_fields.h"
 #include "formats/state/content/state_tree.h"
@@ -29,7 +26,7 @@ constexpr std::size_t kMaxKinds = 64;
 
 bool holds_tensor(const Value& value) {
   const std::vector<Leaf> leaves = leaves_of(value);
-  return std::any_of(leaves.begin(), leaves.end(), [](const Leaf& leaf) {
+  return std::ranges::any_of(leaves, [](const Leaf& leaf) {
     return dense_tensor(leaf.value) || !special_tensor(leaf.value).empty();
   });
 }
@@ -60,7 +57,7 @@ class FairscaleCheckpoint : public Shards {
   };
 
   static bool is_alone(const Shard& shard) {
-    return std::all_of(shard.way.begin(), shard.way.end(), [&](const Value* mapping) {
+    return std::ranges::all_of(shard.way, [&](const Value* mapping) {
       const std::size_t wanted = mapping == shard.way.back() ? 2 : 1;
       return mapping_entries(*mapping)->size() == wanted;
     });
@@ -135,7 +132,7 @@ class FairscaleCheckpoint : public Shards {
       whole.emplace_back(key);
       left_out_.push_back(joined(whole));
     }
-    std::sort(left_out_.begin(), left_out_.end());
+    std::ranges::sort(left_out_);
   }
 
   static const Value* weight_of(const Rank& rank, const Backing& backing) {
@@ -260,7 +257,6 @@ class FairscaleCheckpoint : public Shards {
     return one && other && *one != *other;
   }
 
-  // Adds the states of the parameters in backing parameter `b`.
   void add_states(const KeyPath& path, std::size_t b, const std::vector<State>& kinds) {
     std::int64_t begin = 0;
     for (const Original& original : first().metadata.backings[b].originals) {
@@ -321,13 +317,13 @@ class FairscaleCheckpoint : public Shards {
 
 }  // namespace
 
-bool is_fairscale_folder(const fs::path& folder) {
+bool is_fairscale_folder(const Listing& folder) {
   return !shard_sets(folder, nullptr).empty();
 }
 
 std::unique_ptr<Checkpoint> open_fairscale(const fs::path& folder) {
   std::vector<std::string> others;
-  const std::vector<ShardSet> sets = shard_sets(folder, &others);
+  const std::vector<ShardSet> sets = shard_sets(Listing(folder), &others);
   if (sets.size() == 1 && others.empty())
     return std::make_unique<FairscaleCheckpoint>(folder_at(folder), sets[0]);
   std::vector<CheckpointPart> parts;

@@ -4,7 +4,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
+#include "formats/bytes/files/file.h"
+#include "formats/bytes/files/no_answer.h"
+#include "formats/families/torch/stored_file.h"
+#include "formats/families/trainers/fairscale_metadata.h"
 
 namespace fsdp::formats::fairscale {
 
@@ -23,25 +28,25 @@ void Shards::read(std::int64_t rank, const std::string& name, const ShardSet& se
   std::uint32_t said = own.file;
   if (set.metadata) {
     const auto& files = set.metadata->files;
-    const auto found = std::find_if(files.begin(), files.end(),
-                                    [&](const auto& file) { return file.first == rank; });
+    const auto found =
+        std::ranges::find_if(files, [&](const auto& file) { return file.first == rank; });
     if (found == files.end())
       fail(own.file, ErrorCode::kShardMissing, cat("has no file of metadata of rank ", rank));
     said = add_file(found->second, rank);
   }
   own.metadata_object = torch(said).root;
   own.weights_object = torch(own.file).root;
-  try {
-    const auto shard = find_shard(own.metadata_object);
-    if (!shard) throw Error(ErrorCode::kMetaType, "has no shard metadata, as other ranks have");
-    own.shard = *shard;
-    own.metadata = read_metadata(*shard->metadata);
-    if (set.metadata) own.shard = {{}, shard->metadata, &own.weights_object};
-    if (own.shard.weights == nullptr || !has_weights(*own.shard.weights, own.metadata))
-      throw Error(ErrorCode::kMetaType, "lacks parameters that its shard metadata name");
-  } catch (const Error& error) {
-    throw error.in(path_of(said));
-  }
+  in_context([&] { return path_of(said); },
+             [&] {
+               const auto shard = find_shard(own.metadata_object);
+               if (!shard)
+                 throw Error(ErrorCode::kMetaType, "has no shard metadata, as other ranks have");
+               own.shard = *shard;
+               own.metadata = read_metadata(*shard->metadata);
+               if (set.metadata) own.shard = {{}, shard->metadata, &own.weights_object};
+               if (own.shard.weights == nullptr || !has_weights(*own.shard.weights, own.metadata))
+                 throw Error(ErrorCode::kMetaType, "lacks parameters that its shard metadata name");
+             });
   check_alike(own);
   own.weights = weights_of(*own.shard.weights);
 }
@@ -84,7 +89,7 @@ std::vector<Shards::Held> Shards::held_of(std::size_t number, const std::string&
     if (!tensor) fail(own.file, ErrorCode::kType, cat(quote(what, 200), " is not a tensor"));
     if (!held.empty() && held.front().tensor.dtype != tensor->dtype)
       fail(own.file, ErrorCode::kDtype, cat(quote(what, 200), ": ranks differ in type"));
-    const auto length = static_cast<std::int64_t>(volume(whole_box(tensor->shape).view()));
+    const auto length = static_cast<std::int64_t>(numel_of(tensor->shape));
     Held part{own.file, *tensor, 0, length - backing.padding};
     // With one rank a parameter may keep its shape; it is then not cut at all.
     const bool whole = backing.originals.size() == 1 &&
@@ -93,10 +98,10 @@ std::vector<Shards::Held> Shards::held_of(std::size_t number, const std::string&
       fail(own.file, ErrorCode::kShape, cat(quote(what, 200), " is not flat"));
     // The parts of all ranks have the same length; the last ones are padded.
     if (!held.empty() &&
-        volume(whole_box(held.front().tensor.shape).view()) != static_cast<std::uint64_t>(length)) {
+        numel_of(held.front().tensor.shape) != static_cast<std::uint64_t>(length)) {
       fail(own.file, ErrorCode::kShape,
            cat(quote(what, 200), ": has ", length, " elements, another rank ",
-               volume(whole_box(held.front().tensor.shape).view())));
+               numel_of(held.front().tensor.shape)));
     }
     if (!backing.own && !whole) {
       part.begin = length == 0 || rank > backing.numel / length ? backing.numel : rank * length;
@@ -133,6 +138,62 @@ void Shards::add(KeyPath path, const std::string& name, DType dtype,
                  std::vector<std::int64_t> shape, std::vector<Part> parts) {
   path.emplace_back(name);
   add_tensor(std::move(path), dtype, std::move(shape), std::move(parts));
+}
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// Reads the first file of a set without raising errors: its own reader reports them.
+std::optional<TorchFile> first_file(const fs::path& folder, const RankFiles& set) {
+  try {
+    const auto file = file_at(folder / set.files[0].second);
+    const TorchStream stream = sniff_torch_stream(*file);
+    if (stream != TorchStream::kZip && stream != TorchStream::kLegacy) return std::nullopt;
+    return read_torch_save(*file);
+  } catch (const Error& error) {
+    if (is_no_answer(error.code())) throw;
+    return std::nullopt;
+  }
+}
+
+}  // namespace
+
+std::vector<ShardSet> shard_sets(const Listing& folder, std::vector<std::string>* others) {
+  std::vector<ShardSet> sets;
+  std::vector<std::pair<RankFiles, Metadata>> bare;  // only metadata
+  std::vector<std::pair<RankFiles, TorchFile>> rest;
+  for (RankFiles& set : rank_files(folder.names)) {
+    auto file = first_file(folder.path(), set);
+    if (!file) {
+      if (others != nullptr) others->push_back(set.files[0].second);
+      continue;
+    }
+    try {
+      const auto shard = find_shard(file->root);
+      if (!shard) {
+        rest.emplace_back(std::move(set), std::move(*file));
+      } else if (shard->weights != nullptr) {
+        sets.push_back({std::move(set), std::nullopt});
+      } else {
+        Metadata metadata = read_metadata(*shard->metadata);
+        bare.emplace_back(std::move(set), std::move(metadata));
+      }
+    } catch (const Error& error) {
+      if (is_no_answer(error.code())) throw;
+      sets.push_back({std::move(set), std::nullopt});  // opening it reports the error
+    }
+  }
+  for (auto& [set, file] : rest) {
+    const auto metadata = std::ranges::find_if(
+        bare, [&](const auto& said) { return has_weights(file.root, said.second); });
+    if (metadata != bare.end()) {
+      sets.push_back({std::move(set), metadata->first});
+    } else if (others != nullptr) {
+      others->push_back(set.files[0].second);
+    }
+  }
+  return sets;
 }
 
 }  // namespace fsdp::formats::fairscale

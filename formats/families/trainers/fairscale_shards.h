@@ -5,15 +5,26 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "formats/bytes/base/error.h"
 #include "formats/families/torch/file_set.h"
 #include "formats/families/trainers/fairscale_metadata.h"
-#include "formats/families/trainers/fairscale_sets.h"
+#include "formats/families/trainers/per_rank.h"
 
 namespace fsdp::formats::fairscale {
+
+// The files of one model: with metadata beside the weights, or in files of their own.
+struct ShardSet {
+  RankFiles weights;
+  std::optional<RankFiles> metadata;
+};
+
+// Returns the sets of the folder; `others`, if given, receives the first file of each set of ranks
+// that holds no shard.
+std::vector<ShardSet> shard_sets(const Listing& folder, std::vector<std::string>* others);
 
 // The base class of the reader of such checkpoints.
 class Shards : public TorchFileSet {

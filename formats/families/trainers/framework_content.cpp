@@ -2,8 +2,6 @@
 #include "formats/families/trainers/framework_content.h"
 
 #include <algorithm>
-#include <charconv>
-#include <optional>
 
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
@@ -36,16 +34,15 @@ bool holds_parts_alone(const Value& root, const std::string& top,
   const Value member = part_at(root, {top});
   const std::size_t children =
       mapping_entries(member) ? mapping_entries(member)->size() : member.items().size();
-  const auto within = std::count_if(parts.begin(), parts.end(), [&](const StatePart& part) {
+  const auto within = std::ranges::count_if(parts, [&](const StatePart& part) {
     return part.path.size() == 2 && part.path[0] == PathStep(top) && part.kind != PartKind::kOther;
   });
   return static_cast<std::size_t>(within) == children;
 }
 
 void set_default(std::vector<Value::Entry>& entries, std::string_view key, Value value) {
-  const bool there = std::any_of(entries.begin(), entries.end(), [&](const Value::Entry& entry) {
-    return key_text(entry.first) == key;
-  });
+  const bool there = std::ranges::any_of(
+      entries, [&](const Value::Entry& entry) { return key_text(entry.first) == key; });
   if (!there) entries.emplace_back(Value::string(std::string(key)), std::move(value));
 }
 
@@ -85,7 +82,7 @@ TrainerState trainer_state(const Value& root) {
                   cat(quote(joined(part.path), 200),
                       ": lies beside other values, which have no place in the output"));
     }
-    if (std::find(taken.begin(), taken.end(), top) == taken.end()) taken.push_back(top);
+    if (std::ranges::find(taken, top) == taken.end()) taken.push_back(top);
     (part.kind == PartKind::kModel ? state.models : state.optimizers)
         .push_back(part_at(root, part.path));
   }
@@ -94,7 +91,7 @@ TrainerState trainer_state(const Value& root) {
   if (!entries) return state;
   for (const auto& [key, value] : *entries) {
     const std::string name = key_text(key);
-    if (std::find(taken.begin(), taken.end(), name) != taken.end()) continue;
+    if (std::ranges::find(taken, name) != taken.end()) continue;
     const bool of_model =
         bare && (parts.size() == 1 || is_tensor(value) || name.ends_with("_extra_state"));
     (of_model ? model : state.rest).emplace_back(key, value);

@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "formats/families/trainers/framework_output.h"
-
 #include <algorithm>
-#include <array>
 #include <utility>
 #include <vector>
 
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
 #include "formats/families/dcp/output.h"
-#include "formats/families/torch/output.h"
+#include "formats/families/torch/torch.h"
 #include "formats/families/torch/writer.h"
 #include "formats/families/trainers/framework_content.h"
+#include "formats/families/trainers/trainers.h"
 #include "formats/state/content/content.h"
 #include "formats/state/content/state_parts.h"
 #include "formats/state/rewrite/rekey.h"
@@ -19,12 +17,10 @@
 namespace fsdp::formats {
 namespace {
 
-constexpr std::array<std::string_view, 3> kFormats = {"lightning", "lightning-ckpt", "accelerate"};
-
 // Returns the parts of `content`, with all optimizers in the form `form`.
 TrainerState state_of(const Checkpoint& source, const Value& content, OptimizerForm form) {
   const std::vector<StatePart> parts = state_parts_of(content);
-  const bool optimizers = std::any_of(parts.begin(), parts.end(), [](const StatePart& part) {
+  const bool optimizers = std::ranges::any_of(parts, [](const StatePart& part) {
     return part.kind == PartKind::kOptimizer || part.kind == PartKind::kFlattenedOptimizer;
   });
   if (!optimizers) return trainer_state(content);
@@ -76,6 +72,8 @@ class ParentOutput : public Output {
   std::vector<std::pair<std::string, TorchSaveWriter>> files_;
 };
 
+}  // namespace
+
 std::unique_ptr<Output> plan_accelerate(const Checkpoint& source, const Value& content,
                                         const std::filesystem::path& destination,
                                         const FrameworkOptions& options) {
@@ -123,19 +121,9 @@ std::unique_ptr<Output> plan_lightning_folder(const Checkpoint& source, const Va
                          destination, options.output, dcp);
 }
 
-}  // namespace
-
-bool is_framework_format(std::string_view format) {
-  return std::find(kFormats.begin(), kFormats.end(), format) != kFormats.end();
-}
-
-std::unique_ptr<Output> plan_framework_output(const std::string& format, const Checkpoint& source,
-                                              const Value& content,
-                                              const std::filesystem::path& destination,
-                                              const FrameworkOptions& options) {
-  if (format == "accelerate") return plan_accelerate(source, content, destination, options);
-  if (format == "lightning") return plan_lightning_folder(source, content, destination, options);
-  if (format != "lightning-ckpt") throw Error(ErrorCode::kUsage, "unknown format " + quote(format));
+std::unique_ptr<Output> plan_lightning_file(const Checkpoint& source, const Value& content,
+                                            const std::filesystem::path& destination,
+                                            const FrameworkOptions& options) {
   const TrainerState state = state_of(source, content, OptimizerForm::kIds);
   return plan_torch_output(source, lightning_file(state), destination, options.output);
 }

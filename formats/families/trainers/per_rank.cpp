@@ -11,9 +11,9 @@
 #include "formats/bytes/base/text.h"
 #include "formats/bytes/files/no_answer.h"
 #include "formats/bytes/store/place.h"
-#include "formats/families/torch/checkpoint.h"
 #include "formats/families/torch/file_set.h"
 #include "formats/families/torch/stored_file.h"
+#include "formats/families/torch/torch.h"
 #include "formats/families/trainers/ranks.h"
 #include "formats/families/trainers/sharded_value.h"
 #include "formats/state/content/combined_checkpoint.h"
@@ -88,7 +88,7 @@ class PerRankCheckpoint : public TorchFileSet {
     std::vector<const KeyPath*> paths;
     paths.reserve(entries_.size());
     for (const Entry& entry : entries_) paths.push_back(&entry.path);
-    std::sort(paths.begin(), paths.end(), [](const auto* a, const auto* b) { return *a < *b; });
+    std::ranges::sort(paths, [](const auto* a, const auto* b) { return *a < *b; });
     for (std::size_t i = 1; i < paths.size(); ++i) {
       const KeyPath& outer = *paths[i - 1];
       const KeyPath& inner = *paths[i];
@@ -103,17 +103,10 @@ class PerRankCheckpoint : public TorchFileSet {
   void read(std::int64_t rank, const std::string& name, const PartFinder& find) {
     const std::uint32_t file = add_file(name, rank);
     std::vector<Leaf> leaves;
-    try {
-      leaves = leaves_of(torch(file).root);
-    } catch (const Error& error) {
-      throw error.in(path_of(file));
-    }
+    in_context([&] { return path_of(file); }, [&] { leaves = leaves_of(torch(file).root); });
     for (Leaf& leaf : leaves) {
-      try {
-        read(file, leaf, find ? find(rank, leaf) : sharded_value(leaf.value));
-      } catch (const Error& error) {
-        throw error.in(cat(path_of(file), ": ", quote(leaf.key, 200)));
-      }
+      in_context([&] { return cat(path_of(file), ": ", quote(leaf.key, 200)); },
+                 [&] { read(file, leaf, find ? find(rank, leaf) : sharded_value(leaf.value)); });
     }
     if (file != 0) drop_object(file);
   }
@@ -252,11 +245,11 @@ std::string short_name(const std::string& name) {
   return out.empty() ? "ranks" : out;
 }
 
-std::vector<RankFiles> sharded_sets(const std::filesystem::path& folder,
+std::vector<RankFiles> sharded_sets(const Listing& folder,
                                     std::vector<std::string>* others = nullptr) {
   std::vector<RankFiles> sets;
-  for (RankFiles& set : rank_files(folder_at(folder)->list())) {
-    if (holds_sharded_tensors(folder / set.files[0].second)) {
+  for (RankFiles& set : rank_files(folder.names)) {
+    if (holds_sharded_tensors(folder.path() / set.files[0].second)) {
       sets.push_back(std::move(set));
     } else if (others != nullptr) {
       others->push_back(set.files[0].second);
@@ -273,7 +266,7 @@ std::vector<RankFiles> rank_files(const std::vector<std::string>& names) {
   for (const std::string& name : names) {
     const auto said = rank_in(name);
     if (!said) continue;
-    const auto known = std::find(keys.begin(), keys.end(), said->first);
+    const auto known = std::ranges::find(keys, said->first);
     if (known == keys.end()) {
       keys.push_back(said->first);
       sets.push_back({short_name(said->first), {{said->second, name}}});
@@ -281,7 +274,7 @@ std::vector<RankFiles> rank_files(const std::vector<std::string>& names) {
       sets[static_cast<std::size_t>(known - keys.begin())].files.emplace_back(said->second, name);
     }
   }
-  for (RankFiles& set : sets) std::sort(set.files.begin(), set.files.end());
+  for (RankFiles& set : sets) std::ranges::sort(set.files);
   return sets;
 }
 
@@ -290,8 +283,8 @@ bool holds_sharded_tensors(const std::filesystem::path& path) {
     const auto file = file_at(path);
     if (sniff_torch_stream(*file) != TorchStream::kZip) return false;
     const std::vector<Leaf> leaves = leaves_of(read_torch_save(*file).root);
-    return std::any_of(leaves.begin(), leaves.end(),
-                       [](const Leaf& leaf) { return special_tensor(leaf.value) == "sharded"; });
+    return std::ranges::any_of(
+        leaves, [](const Leaf& leaf) { return special_tensor(leaf.value) == "sharded"; });
   } catch (const Error& error) {
     if (is_no_answer(error.code())) throw;
     return false;  // its own reader reports the error
@@ -311,7 +304,7 @@ std::unique_ptr<Checkpoint> open_rank_files(const std::filesystem::path& folder,
 std::unique_ptr<Checkpoint> open_saved_file(const std::filesystem::path& path) {
   auto checkpoint = open_torch_save(path);
   const auto& values = checkpoint->index().values;
-  const bool sharded = std::any_of(values.begin(), values.end(), [&](const ValueEntry& value) {
+  const bool sharded = std::ranges::any_of(values, [&](const ValueEntry& value) {
     return special_tensor(checkpoint->value(value)) == "sharded";
   });
   if (!sharded) return checkpoint;
@@ -321,13 +314,13 @@ std::unique_ptr<Checkpoint> open_saved_file(const std::filesystem::path& path) {
   return open_rank_files(folder_of_place(path), one);
 }
 
-bool is_rank_folder(const std::filesystem::path& folder) {
+bool is_rank_folder(const Listing& folder) {
   return !sharded_sets(folder).empty();
 }
 
 std::unique_ptr<Checkpoint> open_rank_folder(const std::filesystem::path& folder) {
   std::vector<std::string> others;
-  const std::vector<RankFiles> sets = sharded_sets(folder, &others);
+  const std::vector<RankFiles> sets = sharded_sets(Listing(folder), &others);
   if (sets.empty()) {
     throw Error(ErrorCode::kUnknownFormat,
                 cat(escape(folder.native()), ": no file of a rank holds sharded tensors"));

@@ -9,11 +9,10 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
-#include "formats/bytes/files/file.h"
+#include "formats/bytes/files/listing.h"
 #include "formats/families/trainers/sharded_value.h"
 #include "formats/state/checkpoint/checkpoint.h"
 #include "formats/state/content/state_tree.h"
@@ -55,6 +54,6 @@ std::unique_ptr<Checkpoint> open_saved_file(const std::filesystem::path& path);
 // Requires: at least one holds sharded tensors.
 std::unique_ptr<Checkpoint> open_rank_folder(const std::filesystem::path& folder);
 // Returns whether a file of the folder is one of a set that holds sharded tensors.
-bool is_rank_folder(const std::filesystem::path& folder);
+bool is_rank_folder(const Listing& folder);
 
 }  // namespace fsdp::formats

@@ -1,36 +1,125 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "formats/families/trainers/torch_checkpointing.h"
-
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 #include <iterator>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "formats/bytes/base/error.h"
+#include "formats/bytes/base/json.h"
 #include "formats/bytes/base/text.h"
 #include "formats/bytes/files/file.h"
 #include "formats/bytes/files/no_answer.h"
 #include "formats/bytes/files/seal.h"
 #include "formats/bytes/store/place.h"
-#include "formats/families/trainers/json_values.h"
 #include "formats/families/trainers/per_rank.h"
 #include "formats/families/trainers/ranks.h"
 #include "formats/families/trainers/torch_checkpointing_items.h"
 #include "formats/families/trainers/torch_checkpointing_metadata.h"
 #include "formats/families/trainers/trainer_files.h"
+#include "formats/families/trainers/trainers.h"
+#include "formats/state/checkpoint/checkpoint.h"
+#include "formats/state/checkpoint/file_pool.h"
 #include "formats/state/content/combined_checkpoint.h"
+#include "formats/state/content/state_tree.h"
 
 namespace fsdp::formats::torch_checkpointing {
 namespace {
 
 namespace fs = std::filesystem;
+
+// Opens a JSON file; objects become dicts, arrays lists.
+// Throws: kLimitSize, kJson, kJsonDepth, kIo, beginning with the path.
+std::unique_ptr<Checkpoint> open_json_values(const std::filesystem::path& folder,
+                                             const std::string& name);
+
+// Configurations have kilobytes.
+constexpr std::uint64_t kMaxBytes = 64U << 20U;
+
+struct ToValue {
+  Value operator()(std::nullptr_t) const { return {}; }
+  Value operator()(bool value) const { return Value::boolean(value); }
+  Value operator()(std::int64_t value) const { return Value::integer(value); }
+  Value operator()(std::uint64_t value) const {
+    std::string bytes(9, '\0');  // two's complement; the ninth byte is the sign
+    for (std::size_t i = 0; i < 8; ++i) bytes[i] = static_cast<char>(value >> (8 * i) & 0xFFU);
+    return Value::big_int(std::move(bytes));
+  }
+  Value operator()(double value) const { return Value::floating(value); }
+  Value operator()(const std::string& value) const { return Value::string(value); }
+  Value operator()(const Json::Array& array) const {
+    std::vector<Value> items;
+    items.reserve(array.size());
+    for (const Json& item : array) items.push_back(std::visit(*this, item.storage()));
+    return Value::list(std::move(items));
+  }
+  Value operator()(const Json::Object& object) const {
+    std::vector<Value::Entry> entries;
+    entries.reserve(object.size());
+    for (const auto& [key, member] : object)
+      entries.emplace_back(Value::string(key), std::visit(*this, member.storage()));
+    return Value::dict(std::move(entries));
+  }
+  Value operator()(const Unheld&) const { return {}; }
+};
+
+class JsonValues : public Checkpoint {
+ public:
+  JsonValues(std::shared_ptr<const Folder> folder, const std::string& name)
+      : folder_(std::move(folder)), pool_(*folder_) {
+    index_.files.push_back({.name = name});
+    pool_.examine(index_.files);
+    const auto file = pool_.get(0);
+    description_ = {file->name(), "json", "values"};
+    in_context(file->name(), [&] {
+      root_ = std::visit(ToValue(), parse_json(read_text(*file, kMaxBytes)).storage());
+    });
+    for (Leaf& leaf : leaves_of(root_)) {
+      if (!values_.emplace(leaf.key, leaf.value).second) {
+        throw Error(ErrorCode::kKey,
+                    cat(file->name(), ": ", quote(leaf.key, 200), ": two entries have this name"));
+      }
+      index_.add(ValueEntry{std::move(leaf.key), std::move(leaf.path), {0, 0, 0, file->size()}});
+    }
+  }
+
+  ChunkData chunk(const TensorEntry& tensor, std::size_t /*chunk*/) const override {
+    throw Error(ErrorCode::kNotFound, quote(tensor.key) + ": JSON files hold no tensors");
+  }
+  Value value(const ValueEntry& value) const override { return values_.at(value.key); }
+  ChunkData storage(const StorageRef& storage) const override {
+    throw Error(ErrorCode::kStorage, quote(storage.key) + ": JSON files hold no storages");
+  }
+  std::optional<Value> tree() const override { return root_; }
+  // Opening has read the whole file, and the format has no checksum.
+  VerifyReport verify(const VerifyOptions& /*options*/) const override {
+    VerifyReport report;
+    report.items = 1;
+    report.bytes_unchecked = *index_.files[0].bytes;
+    return report;
+  }
+  void check_unchanged() const override { pool_.check_unchanged(); }
+
+ private:
+  std::shared_ptr<const Folder> folder_;
+  mutable FilePool pool_;
+  Value root_;
+  std::unordered_map<std::string, Value> values_;
+};
+
+std::unique_ptr<Checkpoint> open_json_values(const std::filesystem::path& folder,
+                                             const std::string& name) {
+  return std::make_unique<JsonValues>(folder_at(folder), name);
+}
 
 // A pickle larger than this is not the metadata of any existing checkpoint.
 constexpr std::uint64_t kMaxMetadataBytes = std::uint64_t{8} << 30U;
@@ -68,7 +157,6 @@ std::optional<std::pair<std::string, std::int64_t>> item_in(std::string_view nam
   return std::pair(std::string(name.substr(0, line)), rank);
 }
 
-// Returns the items of these files.
 std::map<std::string, RanksOfItem> items_in(const std::set<std::string>& names,
                                             std::string_view suffix) {
   std::map<std::string, RanksOfItem> items;
@@ -81,17 +169,12 @@ std::map<std::string, RanksOfItem> items_in(const std::set<std::string>& names,
 
 Metadata read_metadata_file(const Folder& folder) {
   const auto file = folder.open_member(kMetadataName);
-  if (file->size() > kMaxMetadataBytes) {
-    throw Error(ErrorCode::kLimitSize,
-                cat(file->name(), ": has ", file->size(), " bytes, at most ", kMaxMetadataBytes));
-  }
-  try {
+  return in_context(file->name(), [&] {
+    check_size(*file, kMaxMetadataBytes);
     Metadata metadata = read_metadata(*file);
     file->check_unchanged();
     return metadata;
-  } catch (const Error& error) {
-    throw error.in(file->name());
-  }
+  });
 }
 
 class FolderReader {
@@ -238,9 +321,9 @@ class FolderReader {
 
 }  // namespace
 
-bool is_described_folder(const fs::path& path) {
+bool is_described_folder(const Listing& folder) {
   try {
-    const auto file = folder_at(path)->open_member_if_present(kMetadataName);
+    const auto file = folder.folder->open_member_if_present(kMetadataName);
     return file != nullptr && looks_like_metadata(*file);
   } catch (const Error& error) {
     if (is_no_answer(error.code())) throw;
@@ -248,12 +331,10 @@ bool is_described_folder(const fs::path& path) {
   }
 }
 
-bool is_undescribed_folder(const fs::path& path) {
-  std::set<std::string> names;
-  for (std::string& name : folder_at(path)->list()) names.insert(std::move(name));
-  const auto items = items_in(names, ".pt");
-  return std::any_of(items.begin(), items.end(), [&](const auto& item) {
-    return holds_sharded_tensors(path / item.second.begin()->second);
+bool is_undescribed_folder(const Listing& folder) {
+  const auto items = items_in({folder.names.begin(), folder.names.end()}, ".pt");
+  return std::ranges::any_of(items, [&](const auto& item) {
+    return holds_sharded_tensors(folder.path() / item.second.begin()->second);
   });
 }
 

@@ -88,15 +88,14 @@ class Comparison {
   void note_missing(std::size_t t, const std::vector<std::int64_t>& ranks, Findings& out) const {
     const TensorLayout& tensor = item_.tensors[t];
     std::vector<std::int64_t> seen = seen_[t];
-    std::sort(seen.begin(), seen.end());
+    std::ranges::sort(seen);
     for (const std::int64_t rank : ranks) {
       const Sharding* sharding = tensor.shardings->of_rank(rank);
-      if (sharding == nullptr || std::binary_search(seen.begin(), seen.end(), rank)) continue;
+      if (sharding == nullptr || std::ranges::binary_search(seen, rank)) continue;
       if (sharding->replicated() && !seen.empty()) continue;
       const std::vector<HeldBox> boxes = sharding->boxes_of(rank);
-      const auto held = std::find_if(boxes.begin(), boxes.end(), [](const HeldBox& box) {
-        return volume(box.box.view()) != 0;
-      });
+      const auto held = std::ranges::find_if(
+          boxes, [](const HeldBox& box) { return volume(box.box.view()) != 0; });
       if (held == boxes.end()) continue;
       // A finding with a key affects only users of the tensor.  A tensor that no file has must
       // affect all.
@@ -116,7 +115,6 @@ class Comparison {
   std::set<std::string> unlisted_;
 };
 
-// Returns the parts of a tensor of a torch.save file.
 std::optional<ShardedValue> parts_of(Comparison& comparison, const Item& item, std::int64_t rank,
                                      const Leaf& leaf) {
   std::optional<ShardedValue> own = sharded_value(leaf.value);
@@ -179,12 +177,10 @@ class RankTensors : public safetensors::TensorFiles {
     std::unordered_map<std::string, std::size_t> known;
     for (std::uint32_t f = 0; f < index_.files.size(); ++f) {
       const auto file = pool_.get(f);
-      try {
+      in_context(file->name(), [&] {
         for (const safetensors::Tensor& tensor : safetensors::read_header(*file).tensors)
           add(item, f, tensor, comparison, known);
-      } catch (const Error& error) {
-        throw error.in(file->name());
-      }
+      });
     }
   }
 
@@ -274,8 +270,7 @@ ItemParts open_item(const std::filesystem::path& folder, const Item& item,
   const auto kind_of = [&](std::int64_t rank) { return item.file(rank).serialization; };
   const Serialization kind = kind_of(ranks.front());
   if (kind == Serialization::kOther ||
-      std::any_of(ranks.begin(), ranks.end(),
-                  [&](std::int64_t rank) { return kind_of(rank) != kind; })) {
+      std::ranges::any_of(ranks, [&](std::int64_t rank) { return kind_of(rank) != kind; })) {
     throw Error(ErrorCode::kUnsupported,
                 cat(escape(folder.native()), ": ", quote(item.name, 200),
                     ": its tensors are neither all in torch.save nor all in safetensors files"));

@@ -166,21 +166,22 @@ class Reader {
   // Version 2.0: {item: {nested_path_to_metadata: {path: groups}, rank_to_layout_info: {rank:
   // layout}}}.
   void read_items(const Value& root, Metadata& out) {
-    for (const auto& [name, value] : need_dict(root, "metadata")) {
-      Item& item = new_item(out, name);
-      try {
-        for (const auto& [path, groups] : need_dict(value, "nested_path_to_metadata"))
-          add_tensor(item, path_of(path), groups);
-        std::vector<bool> named(static_cast<std::size_t>(world_size_));
-        for (const auto& [key, layout] : need_dict(value, "rank_to_layout_info")) {
-          const auto rank = static_cast<std::size_t>(rank_of(key, world_size_));
-          named[rank] = true;
-          if (!layout.is_none()) item.layouts[static_cast<std::int64_t>(rank)] = file_of(layout);
-        }
-        check_named(named);
-      } catch (const Error& error) {
-        throw error.in(quote(item.name, 200));
-      }
+    for (const Value::Entry& entry : need_dict(root, "metadata")) {
+      Item& item = new_item(out, entry.first);
+      const Value& value = entry.second;
+      in_context([&] { return quote(item.name, 200); },
+                 [&] {
+                   for (const auto& [path, groups] : need_dict(value, "nested_path_to_metadata"))
+                     add_tensor(item, path_of(path), groups);
+                   std::vector<bool> named(static_cast<std::size_t>(world_size_));
+                   for (const auto& [key, layout] : need_dict(value, "rank_to_layout_info")) {
+                     const auto rank = static_cast<std::size_t>(rank_of(key, world_size_));
+                     named[rank] = true;
+                     if (!layout.is_none())
+                       item.layouts[static_cast<std::int64_t>(rank)] = file_of(layout);
+                   }
+                   check_named(named);
+                 });
     }
   }
 
@@ -209,7 +210,7 @@ class Reader {
   }
 
   static void check_named(const std::vector<bool>& named) {
-    const auto unnamed = std::find(named.begin(), named.end(), false);
+    const auto unnamed = std::ranges::find(named, false);
     if (unnamed != named.end()) throw bad(cat("has no layout for rank ", unnamed - named.begin()));
   }
 
@@ -245,16 +246,15 @@ class Reader {
     tensor.key = dotted(path);
     tensor.path = std::move(path);
     const std::string shown = tensor.key.empty() ? item.name : tensor.key;
-    try {
-      unfold(tensor.key.size() / kTextPart + 1);
-      tensor.shardings = shardings_of(groups);
-      for (const auto& group : tensor.shardings->groups) unfold(group->boxes.size());
-      if (!item.by_key.emplace(tensor.key, item.tensors.size()).second)
-        throw Error(ErrorCode::kKey, "two entries have this name");
-      item.tensors.push_back(std::move(tensor));
-    } catch (const Error& error) {
-      throw error.in(quote(shown, 200));
-    }
+    in_context([&] { return quote(shown, 200); },
+               [&] {
+                 unfold(tensor.key.size() / kTextPart + 1);
+                 tensor.shardings = shardings_of(groups);
+                 for (const auto& group : tensor.shardings->groups) unfold(group->boxes.size());
+                 if (!item.by_key.emplace(tensor.key, item.tensors.size()).second)
+                   throw Error(ErrorCode::kKey, "two entries have this name");
+                 item.tensors.push_back(std::move(tensor));
+               });
   }
 
   std::shared_ptr<const Shardings> shardings_of(const Value& groups) {
@@ -280,10 +280,9 @@ class Reader {
       unfold(added.ranks->size() + 1);
       for (const std::int64_t rank : *added.ranks) out->group_of.emplace_back(rank, number);
     }
-    std::sort(out->group_of.begin(), out->group_of.end());
-    const auto twice =
-        std::adjacent_find(out->group_of.begin(), out->group_of.end(),
-                           [](const auto& a, const auto& b) { return a.first == b.first; });
+    std::ranges::sort(out->group_of);
+    const auto twice = std::ranges::adjacent_find(
+        out->group_of, [](const auto& a, const auto& b) { return a.first == b.first; });
     if (twice != out->group_of.end()) throw bad(cat("describes rank ", twice->first, " twice"));
     return known = std::move(out);
   }
@@ -325,8 +324,8 @@ class Reader {
     if (known) return known;
     Ranks ranks = numbers_of(value, "ranks");
     for (const std::int64_t rank : ranks) check_rank(rank, world_size_);
-    std::sort(ranks.begin(), ranks.end());
-    const auto twice = std::adjacent_find(ranks.begin(), ranks.end());
+    std::ranges::sort(ranks);
+    const auto twice = std::ranges::adjacent_find(ranks);
     if (twice != ranks.end()) throw bad(cat("describes rank ", *twice, " twice"));
     return known = std::make_shared<const Ranks>(std::move(ranks));
   }
@@ -456,8 +455,8 @@ class Reader {
 }  // namespace
 
 bool Sharding::replicated() const {
-  return mesh != nullptr && std::none_of(placements.begin(), placements.end(),
-                                         [](const Placement& p) { return p.shards; });
+  return mesh != nullptr &&
+         std::ranges::none_of(placements, [](const Placement& p) { return p.shards; });
 }
 
 std::vector<HeldBox> Sharding::boxes_of(std::int64_t rank) const {
@@ -475,9 +474,9 @@ std::vector<HeldBox> Sharding::boxes_of(std::int64_t rank) const {
 const Sharding* Shardings::of_rank(std::int64_t rank) const {
   if (groups.size() == 1) {
     const Ranks& only = *groups.front()->ranks;
-    return std::binary_search(only.begin(), only.end(), rank) ? groups.front().get() : nullptr;
+    return std::ranges::binary_search(only, rank) ? groups.front().get() : nullptr;
   }
-  const auto found = std::lower_bound(group_of.begin(), group_of.end(), std::pair(rank, 0U));
+  const auto found = std::ranges::lower_bound(group_of, std::pair(rank, 0U));
   return found == group_of.end() || found->first != rank ? nullptr : groups[found->second].get();
 }
 

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "formats/families/trainers/torch_checkpointing_output.h"
-
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -16,9 +14,9 @@
 #include "formats/bytes/base/text.h"
 #include "formats/containers/pickle/writer.h"
 #include "formats/families/dcp/sharding.h"
-#include "formats/families/torch/archive_copy.h"
 #include "formats/families/torch/writer.h"
 #include "formats/families/trainers/torch_checkpointing_metadata.h"
+#include "formats/families/trainers/trainers.h"
 #include "formats/state/checkpoint/source_pieces.h"
 #include "formats/state/content/content.h"
 #include "formats/state/content/placed_leaves.h"
@@ -285,9 +283,9 @@ class FolderOutput : public Output {
 
 std::unique_ptr<Output> plan_output(const Checkpoint& source, const Value& content,
                                     const std::filesystem::path& destination,
-                                    const OutputOptions& options, std::int64_t world_size) {
-  return std::make_unique<FolderOutput>(source, with_values(source, content), destination, options,
-                                        world_size);
+                                    const FrameworkOptions& options) {
+  return std::make_unique<FolderOutput>(source, with_values(source, content), destination,
+                                        options.output, options.world_size);
 }
 
 }  // namespace fsdp::formats::torch_checkpointing

@@ -13,8 +13,9 @@
 #include "formats/bytes/files/file.h"
 #include "formats/bytes/files/no_answer.h"
 #include "formats/bytes/store/place.h"
-#include "formats/families/torch/checkpoint.h"
 #include "formats/families/torch/stored_file.h"
+#include "formats/families/torch/torch.h"
+#include "formats/families/trainers/deepspeed_names.h"
 #include "formats/state/content/torch_globals.h"
 
 namespace fsdp::formats {
@@ -49,13 +50,14 @@ bool is_plain(const fs::path& path) {
 
 bool is_trainer_file(const std::string& name) {
   const std::string stem = stem_of(name);
-  return std::any_of(kStems.begin(), kStems.end(),
-                     [&](std::string_view base) {
-                       return stem.starts_with(base) &&
-                              is_number_behind(std::string_view(stem).substr(base.size()));
-                     }) &&
-         std::any_of(kSuffixes.begin(), kSuffixes.end(),
-                     [&](std::string_view suffix) { return name.substr(stem.size()) == suffix; });
+  return std::ranges::any_of(kStems,
+                             [&](std::string_view base) {
+                               return stem.starts_with(base) &&
+                                      is_number_behind(std::string_view(stem).substr(base.size()));
+                             }) &&
+         std::ranges::any_of(kSuffixes, [&](std::string_view suffix) {
+           return name.substr(stem.size()) == suffix;
+         });
 }
 
 Findings left_out_finding(const std::vector<std::string>& names) {
@@ -96,6 +98,18 @@ TrainerFiles trainer_files(const fs::path& folder, const std::vector<std::string
   result.findings = left_out_finding(others);
   std::move(damaged.begin(), damaged.end(), std::back_inserter(result.findings));
   return result;
+}
+
+std::unique_ptr<Checkpoint> with_trainer_files(std::unique_ptr<Checkpoint> checkpoint,
+                                               const fs::path& root) {
+  TrainerFiles beside = trainer_files(root, deepspeed::beside_tags(*folder_at(root)), false);
+  if (beside.parts.empty() && beside.findings.empty()) return checkpoint;
+  CheckpointDescription description = checkpoint->description();
+  std::vector<CheckpointPart> parts;
+  const std::string tag = fs::path(description.path).filename().native() + "/";
+  parts.push_back({.checkpoint = std::move(checkpoint), .folder = tag});
+  std::move(beside.parts.begin(), beside.parts.end(), std::back_inserter(parts));
+  return combine_checkpoints(std::move(parts), std::move(description), std::move(beside.findings));
 }
 
 }  // namespace fsdp::formats

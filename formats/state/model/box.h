@@ -39,6 +39,11 @@ Box whole_box(std::span<const std::int64_t> shape);
 // Requires: sizes are not negative and their product was checked (checked_numel).
 std::uint64_t volume(BoxView box);
 
+// Returns the number of elements of a tensor of that shape.  Requires: as for volume.
+inline std::uint64_t numel_of(std::span<const std::int64_t> shape) {
+  return volume({shape, shape});
+}
+
 // Returns the common part of `a` and `b`, in their coordinates; nullopt if they do not intersect.
 // Boxes of rank 0 always do.  Requires: the same rank.
 std::optional<Box> intersect(BoxView a, BoxView b);

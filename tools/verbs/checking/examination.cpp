@@ -14,7 +14,7 @@
 #include "formats/families/checks/seal_check.h"
 #include "formats/families/checks/step_counts.h"
 #include "formats/families/runs/steps.h"
-#include "formats/families/torch/program.h"
+#include "formats/families/torch/torch.h"
 #include "formats/front/open.h"
 #include "formats/state/model/key_check.h"
 #include "tools/base/agreement.h"

@@ -10,7 +10,7 @@
 #include "formats/bytes/base/text.h"
 #include "formats/families/checks/integrity_file.h"
 #include "formats/families/checks/newer_data.h"
-#include "formats/families/checks/shared_check.h"
+#include "formats/families/checks/seal_check.h"
 
 namespace fsdp::cli {
 namespace {

@@ -44,7 +44,7 @@ void print_heading(const formats::Checkpoint& checkpoint, const KeyNode& tree,
     file_bytes += file.bytes.value_or(0);
     if (!file.bytes) ++missing;
   }
-  std::string what = cat(d.path, ": ", format_name(d));
+  std::string what = cat(d.path, ": ", formats::label_of(d));
   if (d.format == "dcp" || d.ranks > 1)
     what += ", " + count_of(static_cast<std::uint64_t>(d.ranks), "rank");
   if (d.format == "dcp" || files.size() > 1) what += ", " + count_of(files.size(), "file");
@@ -145,31 +145,6 @@ void print_files(const formats::Checkpoint& checkpoint, const Streams& streams) 
 }
 
 }  // namespace
-
-std::string format_name(const formats::CheckpointDescription& d) {
-  if (d.format == "dcp") {
-    if (d.layout == "generic") return "sharded checkpoint (torch.distributed.checkpoint)";
-    return "sharded checkpoint (torch.distributed.checkpoint, " + d.layout + ")";
-  }
-  if (d.format == "torch")
-    return d.layout == "legacy" ? "torch.save file (before PyTorch 1.6)" : "torch.save file";
-  if (d.format == "accelerate") return "Accelerate's FSDP checkpoint (" + d.layout + ")";
-  if (d.format == "deepspeed") return "DeepSpeed checkpoint (" + d.layout + ")";
-  if (d.format == "trainer") return "Hugging Face Trainer's checkpoint";
-  if (d.format == "step") return "step of several checkpoints";
-  if (d.format == "per-rank") {
-    if (d.layout == "fairscale") return "FairScale's shards of each rank";
-    return d.layout == "one-rank" ? "torch.save file of one rank" : "torch.save files of each rank";
-  }
-  if (d.format == "torch-checkpointing") {
-    return d.version ? "torch_checkpointing folder" : "torch_checkpointing folder without metadata";
-  }
-  if (d.format == "torch-shards") return "torch.save files with an index";
-  if (d.format == "hdf5") return "HDF5 file";
-  if (d.layout == "hf") return "safetensors folder";
-  if (d.layout == "hf-sharded") return "sharded safetensors folder";
-  return "safetensors file";
-}
 
 std::string shown_key(const std::string& key, const formats::KeyPath& path) {
   return path.empty() ? std::string(kRootName) : formats::escape(key);

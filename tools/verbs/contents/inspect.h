@@ -27,10 +27,6 @@ struct InspectOptions {
   std::optional<std::uint64_t> max_bytes;  // limit on the bytes of all files; status 1 above it
 };
 
-// Returns the format in words: "sharded checkpoint (torch.distributed.checkpoint)", "safetensors
-// file".
-std::string format_name(const formats::CheckpointDescription& description);
-
 // The name shown if the object itself is one tensor or value, and has no key.
 inline constexpr std::string_view kRootName = "(root)";
 // Returns a key for users.

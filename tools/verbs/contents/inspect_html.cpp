@@ -11,6 +11,7 @@
 #include "formats/bytes/base/json_writer.h"
 #include "formats/bytes/base/text.h"
 #include "formats/bytes/outputs/atomic_file.h"
+#include "formats/families/runs/formats.h"
 #include "tools/text/value_text.h"
 
 namespace fsdp::cli {
@@ -159,7 +160,7 @@ class PageData {
 
   void write() {
     const auto& d = checkpoint_.description();
-    json_.begin_object().member("name", d.path).member("kind", format_name(d));
+    json_.begin_object().member("name", d.path).member("kind", formats::label_of(d));
     json_.member("version", d.version ? Json(formats::escape(*d.version)) : Json());
     json_.member("ranks", d.ranks).member("tool", FSDP_VERSION);
     files();

@@ -81,7 +81,7 @@ void print_text(const std::vector<Listed>& all, const Streams& streams) {
       continue;
     }
     table.add({name, number, formats::human_bytes(listed.bytes), counted(listed.tensors, "tensor"),
-               format_name(*listed.description)});
+               formats::label_of(*listed.description)});
   }
   table.print(streams.out, streams.columns);
   for (const Listed& listed : all) {

@@ -5,7 +5,7 @@
 
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
-#include "formats/families/hf/companion_search.h"
+#include "formats/families/hf/companions.h"
 #include "formats/families/hf/completeness.h"
 #include "formats/families/hf/flat_models.h"
 #include "formats/families/hf/model_content.h"

@@ -24,6 +24,7 @@ namespace fsdp::cli {
 namespace {
 
 using formats::cat;
+using formats::OutputKind;
 using formats::Value;
 using formats::map::Direction;
 
@@ -49,10 +50,9 @@ class ImportVerb : public Verb {
             "fsdp-ckpt import Qwen3-8B start --map none --under model -w 16"};
   }
   void declare(OptionSet& options) override {
-    std::vector<std::string> words = {"dcp"};
-    words.insert(words.end(), formats::kTorchDistFormats.begin(), formats::kTorchDistFormats.end());
-    words.insert(words.end(), {"fsdp_dtensor", "pt", "safetensors", "hdf5"});
-    declare_conversion(options, conversion_, words);
+    declare_conversion(
+        options, conversion_,
+        formats::output_words({OutputKind::kSharded, OutputKind::kMegatron, OutputKind::kFull}));
     options.choice("--from", from_, {"hf"}, "KIND", "hf: a folder of Hugging Face's layout");
     options.text("--map", map_, "MAP",
                  "A built-in map or a file of rules, applied backwards; or none");

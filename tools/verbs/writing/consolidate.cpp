@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // fsdp-ckpt consolidate: a sharded checkpoint becomes one full state dict.
+#include "formats/families/runs/formats.h"
 #include "tools/base/verbs.h"
 #include "tools/verbs/writing/conversion.h"
 
@@ -17,7 +18,7 @@ class ConsolidateVerb : public Verb {
             "fsdp-ckpt consolidate step-400 hf/ --max-shard-size 5GB -k 'model.**'"};
   }
   void declare(OptionSet& options) override {
-    declare_conversion(options, conversion_, {"pt", "safetensors", "hdf5"});
+    declare_conversion(options, conversion_, formats::output_words({formats::OutputKind::kFull}));
     declare_resume(options, conversion_.writing);
   }
   bool divides() const override { return true; }

@@ -10,6 +10,7 @@
 #include "formats/bytes/base/text.h"
 #include "formats/changes/megatron/form.h"
 #include "formats/families/checks/content_check.h"
+#include "formats/families/dcp/megatron.h"
 #include "formats/families/dcp/names.h"
 #include "formats/front/create.h"
 #include "formats/front/open.h"
@@ -30,6 +31,7 @@ namespace {
 
 using formats::joined;
 using formats::Leaf;
+using formats::OutputKind;
 using formats::Value;
 using formats::megatron::Form;
 
@@ -119,21 +121,13 @@ void change_form(Prepared& prepared, Value& content, Form& form, Form to) {
 
 }  // namespace
 
-const std::vector<std::string>& output_formats() {
-  static const std::vector<std::string> formats = {
-      "pt",        "safetensors",    "hdf5",       "dcp",
-      "lightning", "lightning-ckpt", "accelerate", "torch-checkpointing"};
-  return formats;
+std::vector<std::string> output_formats() {
+  return formats::output_words({OutputKind::kFull, OutputKind::kSharded, OutputKind::kTrainer});
 }
 
-const std::vector<std::string>& converted_formats() {
-  static const std::vector<std::string> formats = [] {
-    std::vector<std::string> all = output_formats();
-    all.insert(all.end(), formats::kTorchDistFormats.begin(), formats::kTorchDistFormats.end());
-    all.emplace_back("fsdp_dtensor");
-    return all;
-  }();
-  return formats;
+std::vector<std::string> converted_formats() {
+  return formats::output_words(
+      {OutputKind::kFull, OutputKind::kSharded, OutputKind::kTrainer, OutputKind::kMegatron});
 }
 
 void declare_conversion_options(OptionSet& options, ConversionOptions& conversion,
@@ -249,14 +243,14 @@ Prepared prepare_conversion(const std::string& format, const ConversionOptions& 
   if (format == "lightning-ckpt")
     content = without_forward_module(content, conversion, common, out.extras);
   Form form = formats::megatron::form_of(out.source->description());
-  const std::string layout = formats::torch_dist_layout(format, out.source->description().layout);
+  const std::string layout = formats::dcp::written_layout(format, out.source->description().layout);
   if (conversion.by_module) change_form(out, content, form, Form::kStateDict);
   if (change) {
     Changed changed = change(*out.source, content, out.extras);
     replace_source(out, std::move(changed.checkpoint));
     content = std::move(changed.content);
   }
-  if (formats::is_torch_dist(format)) {
+  if (formats::dcp::is_torch_dist(format)) {
     change_form(out, content, form, Form::kTorchDist);
     out.layout = layout;
     note_layout(layout, out.extras);

@@ -32,10 +32,10 @@ struct ConversionOptions {
 };
 
 // Returns the formats for --to in which any content can be written.
-const std::vector<std::string>& output_formats();
+std::vector<std::string> output_formats();
 // Returns these formats, and Megatron-Core's folders, whose names and shapes only
 // prepare_conversion makes.
-const std::vector<std::string>& converted_formats();
+std::vector<std::string> converted_formats();
 
 // Declares --to with these formats, the options of every writing verb except OUT, and the options
 // above except the prefixes and the world size.

@@ -2,7 +2,6 @@
 #include "tools/verbs/writing/rewriting.h"
 
 #include <algorithm>
-#include <array>
 
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/interrupt.h"
@@ -26,16 +25,6 @@ constexpr std::uint64_t kMaxTextFileBytes = 64U << 20U;
 constexpr std::size_t kMaxNamed = 5;
 // A folder of several safetensors files is split again at the size that Hugging Face's writers use.
 constexpr std::uint64_t kShardBytes = 5'000'000'000;
-
-// Returns the format of the output for a source of this format; empty if there is none.
-std::string output_format(const formats::CheckpointDescription& description) {
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kFormats = {
-      {{"dcp", "dcp"}, {"torch", "pt"}, {"safetensors", "safetensors"}, {"hdf5", "hdf5"}}};
-  for (const auto& [source, output] : kFormats) {
-    if (description.format == source) return std::string(output);
-  }
-  return {};
-}
 
 void add_folder_report(const std::string& source, const formats::RewrittenDcp& output,
                        const RewritingOptions& rewriting, ReportExtras& extras) {
@@ -83,7 +72,7 @@ void declare_rewriting(OptionSet& options, RewritingOptions& rewriting) {
 
 void check_rewritable(const formats::Checkpoint& source) {
   const formats::CheckpointDescription& description = source.description();
-  if (!output_format(description).empty()) return;
+  if (!formats::own_output_word(description).empty()) return;
   throw Error(ErrorCode::kUnsupported,
               cat(description.path, ": ", description.format, " (", description.layout,
                   ") cannot be written again in this form; convert it first, or name one of its "
@@ -94,7 +83,7 @@ int write_rewritten(const std::string& verb, const formats::Checkpoint& source,
                     formats::Value content, const RewritingOptions& rewriting,
                     const CommonOptions& common, const Streams& streams, ReportExtras extras) {
   const std::string& destination = rewriting.writing.destination;
-  const std::string format = output_format(source.description());
+  const std::string format = formats::own_output_word(source.description());
   if (format == "dcp") {
     const auto output =
         formats::plan_rewritten_dcp(source, common.path, content, destination,

@@ -13,7 +13,7 @@
 #include "formats/bytes/outputs/new_folders.h"
 #include "formats/bytes/store/store.h"
 #include "formats/containers/names/unsafe_names.h"
-#include "formats/families/checks/output_names.h"
+#include "formats/families/checks/globals.h"
 #include "formats/state/content/state_tree.h"
 #include "tools/base/memory_budget.h"
 #include "tools/base/placed.h"

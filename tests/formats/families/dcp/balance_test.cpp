@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "formats/families/dcp/balance.h"
-
 #include <gtest/gtest.h>
+
+#include "formats/families/dcp/folder_plan.h"
 
 namespace fsdp::formats::dcp {
 namespace {

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "formats/families/dcp/metadata_share.h"
-
 #include <sstream>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "formats/families/dcp/metadata.h"
 #include "tests/support/thread_team.h"
 
 namespace fsdp::formats::dcp {

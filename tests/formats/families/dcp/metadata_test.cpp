@@ -6,7 +6,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "formats/families/dcp/merge.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/findings.h"
 #include "tests/support/golden.h"

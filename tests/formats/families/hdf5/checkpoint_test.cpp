@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // HDF5 checkpoints read and written. tests/interop checks that h5py and PyTorch see the same.
-#include "formats/families/hdf5/checkpoint.h"
-
 #include <algorithm>
 #include <filesystem>
 #include <map>
@@ -13,8 +11,8 @@
 #include "formats/bytes/base/crc32.h"
 #include "formats/bytes/base/error.h"
 #include "formats/families/hdf5/data.h"
-#include "formats/families/hdf5/output.h"
-#include "formats/families/torch/output.h"
+#include "formats/families/hdf5/hdf5.h"
+#include "formats/families/torch/torch.h"
 #include "formats/front/open.h"
 #include "formats/state/checkpoint/source_pieces.h"
 #include "formats/state/content/content.h"

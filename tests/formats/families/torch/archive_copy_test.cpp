@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "formats/families/torch/archive_copy.h"
-
 #include <fcntl.h>
 
 #include <gtest/gtest.h>
@@ -9,6 +7,7 @@
 #include "formats/bytes/upload/part_upload.h"
 #include "formats/bytes/upload/sender_pool.h"
 #include "formats/bytes/upload/spool.h"
+#include "formats/families/torch/writer.h"
 #include "formats/front/open.h"
 #include "formats/state/content/content.h"
 #include "tests/support/golden.h"

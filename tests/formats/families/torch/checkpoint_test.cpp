@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "formats/families/torch/checkpoint.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "formats/families/torch/torch.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/findings.h"
 #include "tests/support/golden.h"

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "formats/families/torch/index.h"
-
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -9,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "formats/families/checks/content_check.h"
+#include "formats/families/torch/torch.h"
 #include "formats/front/open.h"
 #include "formats/state/content/content.h"
 #include "tests/support/expect_error.h"

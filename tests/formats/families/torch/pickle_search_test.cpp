@@ -6,7 +6,6 @@
 
 #include "formats/containers/zip/decompress.h"
 #include "formats/families/checks/globals.h"
-#include "formats/families/checks/output_names.h"
 #include "tests/support/dcp_folder.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temp_dir.h"

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "formats/families/trainers/torch_checkpointing_output.h"
-
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -12,6 +10,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "formats/families/trainers/trainers.h"
 #include "formats/front/open.h"
 #include "formats/state/content/content.h"
 #include "tests/support/expect_error.h"
@@ -32,7 +31,9 @@ std::unique_ptr<Checkpoint> source(const std::string& name) {
 
 std::unique_ptr<Output> planned(const Checkpoint& checkpoint, const Value& content,
                                 const fs::path& path, std::int64_t world_size) {
-  return plan_output(checkpoint, content, path, {.replace = false, .sync = false}, world_size);
+  return torch_checkpointing::plan_output(
+      checkpoint, content, path,
+      {.output = {.replace = false, .sync = false}, .world_size = world_size});
 }
 
 // Tensors by key: type, shape, elements.

@@ -6,8 +6,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "formats/families/safetensors/output.h"
-#include "formats/families/torch/output.h"
+#include "formats/families/safetensors/safetensors.h"
+#include "formats/families/torch/torch.h"
 #include "formats/front/open.h"
 #include "formats/state/content/content.h"
 #include "tests/support/dcp_folder.h"

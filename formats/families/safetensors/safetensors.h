@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checkpoints of safetensors files: one file, a Hugging Face folder with or without an index, or a
-// folder with one file per rank of PyTorch's HuggingFaceStorageWriter.
+// Checkpoints of safetensors files, read and written (docs/formats/safetensors.md).
 #pragma once
 
 #include <filesystem>
@@ -8,7 +7,10 @@
 #include <optional>
 #include <string>
 
+#include "formats/bytes/files/listing.h"
+#include "formats/families/safetensors/writer.h"
 #include "formats/state/checkpoint/checkpoint.h"
+#include "formats/state/content/output.h"
 
 namespace fsdp::formats::safetensors {
 
@@ -27,6 +29,17 @@ std::unique_ptr<Checkpoint> open_folder(const std::filesystem::path& folder,
                                         const std::optional<std::string>& index = std::nullopt);
 
 // Returns whether the folder holds a *.safetensors file or an index of such files.
-bool is_safetensors_folder(const std::filesystem::path& folder);
+bool is_safetensors_folder(const Listing& folder);
+
+// Writes a checkpoint as safetensors: one file, or a folder of files with a Hugging Face index.
+
+// Plans an output for `content`, the result of content_of.  Lifetime: the source outlives the
+// output.
+// Throws: kUnsupported naming a key that is not a tensor (unless `drop_values`), and if no tensor
+// is left; what Writer throws.
+std::unique_ptr<Output> plan_output(const Checkpoint& source, const Value& content,
+                                    const std::filesystem::path& destination,
+                                    const OutputOptions& options, const WriterOptions& how,
+                                    bool drop_values);
 
 }  // namespace fsdp::formats::safetensors

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// The formats of checkpoints: a table with a row for each.  Finding a format, opening, writing and
+// naming it, and the words of options follow from the rows.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <initializer_list>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "formats/bytes/base/team.h"
+#include "formats/bytes/files/listing.h"
+#include "formats/state/content/output.h"
+
+namespace fsdp::formats {
+
+struct OpenOptions {
+  // Python names in pickles, as "module.name", that count as plain data besides those the formats
+  // know.
+  std::set<std::string> allowed_globals;
+  // The processes that open the checkpoint together.  In a folder of torch.distributed.checkpoint,
+  // only the leader reads the metadata, for all of them.  Never null.
+  Team* team = &this_process();
+};
+
+struct CreateOptions {
+  OutputOptions output;
+  std::optional<std::uint64_t> max_shard_bytes;  // safetensors: split into files, with an index
+  bool drop_values = false;     // safetensors: leave out values that are not tensors
+  std::int64_t world_size = 1;  // dcp: number of ranks of the output
+  std::string layout = {};      // torch_dist: the folder's layout; empty: as its word says
+};
+
+// What is to be written: the arguments of plan_output (front/create.h).
+struct OutputRequest {
+  const std::string& word;
+  const Checkpoint& source;
+  const Value& content;
+  const std::filesystem::path& destination;
+  const CreateOptions& options;
+};
+
+enum class OutputKind {
+  kFull,      // holds a full state dict, for any program
+  kSharded,   // divided over ranks
+  kTrainer,   // as a trainer lays it out
+  kMegatron,  // of Megatron-Core, whose names and shapes the content must have
+};
+
+// A way to write checkpoints.
+struct OutputFormat {
+  std::string_view word;  // of --to
+  OutputKind kind;
+  std::unique_ptr<Output> (*plan)(const OutputRequest& request);
+  std::vector<std::string_view> suffixes = {};  // of files that are written so if --to is not given
+};
+
+// A row of the table.  What a format lacks is null or empty.
+struct Format {
+  std::string_view word;  // CheckpointDescription::format of what is opened; also of the schemas
+  // What people call it, by layout, where "{}" stands for the layout; an empty layout is any.
+  std::vector<std::pair<std::string_view, std::string_view>> labels = {};
+  // Returns whether the folder's own files form such a checkpoint.  Throws: kIo.
+  bool (*is_folder)(const Listing& folder) = nullptr;
+  std::unique_ptr<Checkpoint> (*open_folder)(const std::filesystem::path& folder,
+                                             const OpenOptions& options) = nullptr;
+  bool (*is_file)(const ByteSource& file) = nullptr;
+  std::unique_ptr<Checkpoint> (*open_file)(const std::filesystem::path& path) = nullptr;
+  std::vector<OutputFormat> outputs = {};
+};
+
+// Returns the rows.  Of several formats that a folder or a file may be, the first one counts.
+const std::vector<Format>& format_table();
+
+// Return the format by the content of a folder or file, never by its name alone; nullptr: none.
+// Throws: kIo.
+const Format* format_of(const Listing& folder);
+const Format* format_of(const ByteSource& file);
+
+// Returns the way to write of that word; nullptr if there is none.
+const OutputFormat* output_format(std::string_view word);
+// Returns the words of these kinds, one kind after the other.
+std::vector<std::string> output_words(std::initializer_list<OutputKind> kinds);
+// Returns the word by which a checkpoint is written in its own format; empty if there is none.
+std::string own_output_word(const CheckpointDescription& description);
+
+// Returns what people call the checkpoint.
+std::string label_of(const CheckpointDescription& description);
+
+// Returns whether a path has a format; false if the path cannot be examined.
+bool opens(const std::filesystem::path& path);
+
+// Returns whether a save into the folder was interrupted: data files without metadata.
+bool is_interrupted(const Listing& folder);
+
+// Returns whether a file is or was a checkpoint.  A file that lost its bytes or cannot be opened
+// counts, so that its reader reports the error.
+bool was_checkpoint_file(const std::filesystem::path& path);
+
+}  // namespace fsdp::formats

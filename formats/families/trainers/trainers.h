@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+// What trainers leave: finds, opens and writes their layouts.  docs/formats/ has a page for each.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "formats/bytes/files/listing.h"
+#include "formats/state/content/output.h"
+
+namespace fsdp::formats {
+
+struct FrameworkOptions {
+  OutputOptions output;
+  std::int64_t world_size = 1;  // ranks of the folders
+  bool drop_values = false;     // accelerate: leave out values without a place there
+};
+
+// Plan outputs whose optimizer states have the form that the trainer loads.
+// Lifetime: the source outlives the output.
+// Throws: kUnsupported naming a value without a place; what rekey_content, trainer_state,
+// plan_dcp_output and plan_torch_output throw.
+
+// Lightning's folder: DCP beside meta.pt.
+std::unique_ptr<Output> plan_lightning_folder(const Checkpoint& source, const Value& content,
+                                              const std::filesystem::path& destination,
+                                              const FrameworkOptions& options);
+// Lightning's file, with optimizer states by id.
+std::unique_ptr<Output> plan_lightning_file(const Checkpoint& source, const Value& content,
+                                            const std::filesystem::path& destination,
+                                            const FrameworkOptions& options);
+// Accelerate's folders pytorch_model_fsdp_0/ and optimizer_0/, further models and optimizers under
+// their numbers, and scheduler.bin.
+std::unique_ptr<Output> plan_accelerate(const Checkpoint& source, const Value& content,
+                                        const std::filesystem::path& destination,
+                                        const FrameworkOptions& options);
+
+// A folder that Accelerate's save_state or the HF Trainer wrote for an FSDP model: model and
+// optimizer separately, in one of three layouts.
+// Source: accelerate/utils/fsdp_utils.py of Accelerate 1.15.
+namespace accelerate {
+
+// Returns whether the folder holds a model: pytorch_model_fsdp_0/, pytorch_model_fsdp.bin or
+// pytorch_model_fsdp*_rank0.bin, or the same with other numbers.
+bool is_accelerate_folder(const Listing& folder);
+// Opens the parts as `model` and `optimizer` (`model_1`, `optimizer_1`, ... for further ones), and
+// schedulers, scalers and samplers under their names.  Findings name the other files.
+// Throws: what the readers of the parts throw.
+std::unique_ptr<Checkpoint> open_accelerate(const std::filesystem::path& folder,
+                                            const std::set<std::string>& allowed_globals);
+
+}  // namespace accelerate
+
+// Source: deepspeed/utils/zero_to_fp32.py, runtime/zero, checkpoint/ds_to_universal.py and
+// checkpoint/universal_checkpoint.py of DeepSpeed 0.19.
+namespace deepspeed {
+
+// A checkpoint of ZeRO stages 1 to 3: flat partitions of fp32 weights and optimizer state, one file
+// per rank, seen as the tensors of the model.
+// Returns whether the folder is a tag folder, or holds `latest` and the tag folder that it names.
+bool is_deepspeed_folder(const Listing& folder);
+// Opens the checkpoint.  The index has `model.<name>` (fp32 weights; frozen weights and buffers as
+// saved), `optimizer.state.<name>.<what>`, `optimizer.param_groups`, and the other values that the
+// trainer saved.  A rank without a file leaves holes.  A checkpoint without ZeRO opens as its
+// single file. Throws: kMetaType, kUnsupported (tensor parallel, pipelines, experts),
+// kShardMissing, kShape, kDtype; what read_torch_file throws.
+std::unique_ptr<Checkpoint> open_deepspeed(const std::filesystem::path& folder);
+
+// A checkpoint that ds_to_universal.py made from ZeRO partitions: a folder for each parameter, with
+// whole tensors in it.
+// Returns whether the folder holds `zero/<parameter>/fp32.pt`, or `latest_universal` (and no
+// `latest`) with the name of such a folder.
+bool is_universal_folder(const Listing& folder);
+// Opens the checkpoint.  The index is that of the original ZeRO checkpoint.  A missing state file
+// leaves a hole; findings name missing files, and files that are not read.
+// Throws: kMetaType, kDtype; what read_torch_file throws.
+std::unique_ptr<Checkpoint> open_universal(const std::filesystem::path& folder);
+
+}  // namespace deepspeed
+
+// Shards that each rank of FairScale's FSDP saved with torch.save, beside their metadata: joined
+// like in its consolidate_shard_weights.
+// Source: fairscale/nn/data_parallel/fully_sharded_data_parallel.py of FairScale 0.4.13.
+namespace fairscale {
+
+// Returns whether a set of rank files (per_rank.h) in the folder holds FairScale's shard metadata.
+bool is_fairscale_folder(const Listing& folder);
+// Opens the shards.  The index has the parameters by name with their whole shapes, tied ones under
+// every name, the lowest rank's buffers, and the other content of that rank's file.  A rank without
+// a file leaves holes; findings name parts that are not read: other ranks' experts, parts of
+// optimizers.
+// Throws: kMetaType, kShape, kDtype, kKey; what read_torch_file throws.
+std::unique_ptr<Checkpoint> open_fairscale(const std::filesystem::path& folder);
+
+}  // namespace fairscale
+
+// A checkpoint folder of the Hugging Face Trainer for an unsharded model: model, optimizer,
+// scheduler and random states, each in a file of its own.
+// Source: transformers/trainer.py of Transformers 4.57.
+namespace trainer {
+
+// Returns whether model weights (*.safetensors, pytorch_model.bin, adapter_model.bin) lie beside an
+// optimizer.pt or another file of the trainer's (trainer_files.h).
+bool is_trainer_folder(const Listing& folder);
+// Opens the parts as `model`, `optimizer`, `scheduler`, ...  A finding names the other files.
+// Throws: what the readers of the parts throw.
+std::unique_ptr<Checkpoint> open_trainer_folder(const std::filesystem::path& folder);
+
+}  // namespace trainer
+
+// Folders by torch_checkpointing: `<item>_<rank>.pt` or other files of each rank, and metadata.pkl.
+namespace torch_checkpointing {
+
+// Returns whether the folder holds metadata.pkl of this package.
+bool is_described_folder(const Listing& folder);
+// Returns whether the folder holds what the package writes without metadata: files named
+// `<item>_<rank>.pt`, one of them with a part of a tensor.
+bool is_undescribed_folder(const Listing& folder);
+// Opens the folder.  Each item is a top-level key.  Items that the metadata do not mention hold no
+// tensors for resharding: they are found by the names of their files and read from the lowest rank.
+// Findings: kShardMissing (a rank's file is missing), kUnsupported and JSON errors (an item that is
+// left out), kExtraFile (a warning: files that are not read), kNoMetadata (a warning: the folder
+// still has the name it is written under), and those of open_item.
+// Throws: what read_metadata, open_item and open_rank_files throw.
+std::unique_ptr<Checkpoint> open_folder(const std::filesystem::path& folder);
+
+// Each top-level key is an item; a state dict of tensors alone becomes the item `model`.  Items
+// with tensors are cut as FSDP would cut them over the ranks, and the metadata record the cuts.
+// Each rank's file also has everything else.  The parts are plain tensors, which the package loads
+// only through a resharder.
+// Lifetime: the source outlives the output.
+// Throws: kUnsupported (the content is not a mapping, a key of it cannot be part of a file's name
+// or a path be said in metadata), kUsage (world_size); what ShardingRule and write_pickle throw.
+std::unique_ptr<Output> plan_output(const Checkpoint& source, const Value& content,
+                                    const std::filesystem::path& destination,
+                                    const FrameworkOptions& options);
+
+}  // namespace torch_checkpointing
+}  // namespace fsdp::formats
