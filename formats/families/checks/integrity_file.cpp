@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "formats/families/checks/integrity_file.h"
-
 #include <algorithm>
 #include <span>
 #include <string_view>
@@ -13,6 +11,7 @@
 #include "formats/bytes/base/text.h"
 #include "formats/bytes/files/file.h"
 #include "formats/bytes/files/no_answer.h"
+#include "formats/families/checks/seal_check.h"
 #include "formats/state/checkpoint/parallel_check.h"
 
 namespace fsdp::formats {

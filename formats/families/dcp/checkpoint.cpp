@@ -17,7 +17,6 @@
 #include "formats/families/dcp/megatron.h"
 #include "formats/families/dcp/metadata.h"
 #include "formats/families/dcp/names.h"
-#include "formats/families/dcp/verify.h"
 #include "formats/state/checkpoint/file_pool.h"
 #include "formats/state/content/object_fields.h"
 #include "formats/state/content/tensor_objects.h"

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -13,6 +14,10 @@
 
 #include "formats/bytes/base/byte_source.h"
 #include "formats/bytes/base/team.h"
+#include "formats/bytes/files/file.h"
+#include "formats/state/checkpoint/checkpoint.h"
+#include "formats/state/checkpoint/file_pool.h"
+#include "formats/state/checkpoint/spill.h"
 #include "formats/state/model/finding.h"
 #include "formats/state/model/index.h"
 
@@ -60,5 +65,28 @@ void merge_metadata(Metadata& whole, Metadata part);
 // sent in portions: a member needs some ten MiB in addition, unless single names are longer.
 // Throws: the errors of Team::exchange.
 Metadata share_metadata(Team& team, Metadata metadata);
+
+// All checks of a torch.distributed.checkpoint folder.
+
+// Returns how a chunk differs from its replicas; empty if it does not.
+using ReplicaCheck = std::function<std::string(const TensorEntry& tensor, std::size_t chunk)>;
+
+struct FolderUnderTest {
+  const Index& index;
+  const Findings& opening;  // findings of reading the metadata
+  const Folder& folder;
+  FilePool& pool;
+  Spill& spill;
+  bool rank_local;  // replicated items may lie in several files
+  bool narrowed;    // the index lacks items, so bytes without one mean nothing
+  const Replicas& replicas;
+  ReplicaCheck torn;
+};
+
+// Checks coverage and extents from the metadata alone.  Then, unless `fast`, checks every item: its
+// archive's structure, each record's CRC, dtype and shape against the metadata, the names in its
+// pickle, its replicas.
+// Throws: kInterrupted, kIo.
+VerifyReport verify_folder(const FolderUnderTest& folder, const VerifyOptions& options);
 
 }  // namespace fsdp::formats::dcp

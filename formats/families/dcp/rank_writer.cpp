@@ -11,7 +11,6 @@
 #include "formats/bytes/outputs/stream.h"
 #include "formats/families/dcp/folder_plan.h"
 #include "formats/families/dcp/sharding.h"
-#include "formats/families/torch/stream_writer.h"
 #include "formats/families/torch/writer.h"
 #include "formats/state/content/content.h"
 #include "formats/state/content/tensor_value.h"

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "formats/families/dcp/verify.h"
-
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -10,6 +8,7 @@
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
 #include "formats/families/dcp/item.h"
+#include "formats/families/dcp/metadata.h"
 #include "formats/state/checkpoint/parallel_check.h"
 #include "formats/state/model/check.h"
 

@@ -12,7 +12,7 @@
 #include "formats/families/hf/config_values.h"
 #include "formats/families/hf/expected_tensors.h"
 #include "formats/families/hf/json_parts.h"
-#include "formats/families/hf/name_pattern.h"
+#include "formats/families/hf/open_patterns.h"
 
 namespace fsdp::formats::hf {
 namespace {

@@ -13,7 +13,6 @@
 #include "formats/bytes/store/place.h"
 #include "formats/families/safetensors/file.h"
 #include "formats/families/safetensors/index.h"
-#include "formats/families/safetensors/parser.h"
 #include "formats/families/safetensors/safetensors.h"
 #include "formats/families/safetensors/tensor_files.h"
 

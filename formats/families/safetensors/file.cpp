@@ -7,7 +7,6 @@
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/json.h"
 #include "formats/bytes/base/text.h"
-#include "formats/families/safetensors/parser.h"
 
 namespace fsdp::formats::safetensors {
 namespace {

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "formats/families/safetensors/parser.h"
-
 #include <algorithm>
 #include <numeric>
 #include <optional>
@@ -8,6 +6,7 @@
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/json.h"
 #include "formats/bytes/base/text.h"
+#include "formats/families/safetensors/file.h"
 
 namespace fsdp::formats::safetensors {
 namespace {

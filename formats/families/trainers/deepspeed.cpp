@@ -13,11 +13,9 @@
 #include "formats/bytes/base/text.h"
 #include "formats/families/torch/torch.h"
 #include "formats/families/trainers/deepspeed_model.h"
-#include "formats/families/trainers/deepspeed_names.h"
 #include "formats/families/trainers/ranks.h"
 #include "formats/families/trainers/trainer_files.h"
 #include "formats/families/trainers/trainers.h"
-#include "formats/families/trainers/zero_partitions.h"
 #include "formats/state/content/object_fields.h"
 
 namespace fsdp::formats::deepspeed {

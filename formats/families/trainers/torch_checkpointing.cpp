@@ -23,7 +23,6 @@
 #include "formats/bytes/store/place.h"
 #include "formats/families/trainers/per_rank.h"
 #include "formats/families/trainers/ranks.h"
-#include "formats/families/trainers/torch_checkpointing_items.h"
 #include "formats/families/trainers/torch_checkpointing_metadata.h"
 #include "formats/families/trainers/trainer_files.h"
 #include "formats/families/trainers/trainers.h"

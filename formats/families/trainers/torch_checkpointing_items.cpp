@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "formats/families/trainers/torch_checkpointing_items.h"
-
 #include <algorithm>
 #include <optional>
 #include <set>
@@ -14,6 +12,7 @@
 #include "formats/families/safetensors/file.h"
 #include "formats/families/safetensors/tensor_files.h"
 #include "formats/families/trainers/per_rank.h"
+#include "formats/families/trainers/torch_checkpointing_metadata.h"
 #include "formats/state/content/tensor_value.h"
 #include "formats/state/model/check.h"
 

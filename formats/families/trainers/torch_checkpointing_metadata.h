@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -16,6 +17,7 @@
 #include "formats/bytes/base/dtype.h"
 #include "formats/containers/pickle/value.h"
 #include "formats/families/trainers/sharded_value.h"
+#include "formats/state/checkpoint/checkpoint.h"
 #include "formats/state/model/box.h"
 #include "formats/state/model/index.h"
 
@@ -109,5 +111,22 @@ Metadata read_metadata(const ByteSource& source);
 // Returns whether the pickle begins or ends like such metadata: damage to one place does not hide
 // the format.
 bool looks_like_metadata(const ByteSource& source);
+
+// One item of a folder by torch_checkpointing, read from the files of its ranks.
+
+struct ItemParts {
+  std::unique_ptr<Checkpoint> checkpoint;
+  Findings findings;  // contradictions that leave the rest readable
+};
+
+// Reads an item that the metadata describe, from the files of `ranks`; the others leave holes.
+// torch.save files: the metadata tell how tensors are cut; the rest comes from the lowest rank.
+// Safetensors: only the metadata tell the places of the bare tensors.
+// Findings: kKey (a rank's file lacks a tensor), kMetaType (a warning: a tensor outside the
+// metadata, cut or in a safetensors file).
+// Throws: kUnsupported (another serialization, or several), kDtype, kShape, kBounds (metadata and
+// file disagree); what reading the files throws.  Requires: `ranks` is not empty.
+ItemParts open_item(const std::filesystem::path& folder, const Item& item,
+                    const std::vector<std::int64_t>& ranks);
 
 }  // namespace fsdp::formats::torch_checkpointing

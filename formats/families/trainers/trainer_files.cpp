@@ -15,7 +15,7 @@
 #include "formats/bytes/store/place.h"
 #include "formats/families/torch/stored_file.h"
 #include "formats/families/torch/torch.h"
-#include "formats/families/trainers/deepspeed_names.h"
+#include "formats/families/trainers/deepspeed_model.h"
 #include "formats/state/content/torch_globals.h"
 
 namespace fsdp::formats {

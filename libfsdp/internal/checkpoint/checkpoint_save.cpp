@@ -20,7 +20,7 @@
 #include "formats/families/dcp/names.h"
 #include "formats/families/dcp/rank_writer.h"
 #include "formats/families/dcp/sharding.h"
-#include "formats/families/torch/stream_writer.h"
+#include "formats/families/torch/writer.h"
 #include "formats/state/content/content.h"
 #include "formats/state/content/tensor_value.h"
 #include "libfsdp/agree.h"

@@ -8,7 +8,6 @@
 
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
-#include "formats/families/checks/integrity_file.h"
 #include "formats/families/checks/newer_data.h"
 #include "formats/families/checks/seal_check.h"
 

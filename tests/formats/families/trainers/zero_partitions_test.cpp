@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "formats/families/trainers/zero_partitions.h"
 
 #include <sstream>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "formats/families/trainers/deepspeed_names.h"
+#include "formats/families/trainers/deepspeed_model.h"
 
 namespace fsdp::formats::deepspeed {
 namespace {
