@@ -177,7 +177,7 @@ def refusals(tool, folder):
     bare = os.path.join(folder, "bare.pt")
     torch.save({"w": torch.ones(2)}, bare)
     for source, words, says in [
-            (path, [], ["error[USAGE]", "give --split GLOB or --join"]),
+            (path, [], ["error[USAGE]", "give either --split GLOB or --join"]),
             (path, ["--split", "up.*", "--join", "0,1"], ["error[USAGE]"]),
             (path, ["--split", "upp.*"], ["error[NOT_FOUND]", "no parameter of an optimizer matches 'upp.*'"]),
             (path, ["--split", "**.bias"], ["error[USAGE]", "nothing would change"]),

@@ -342,8 +342,8 @@ TEST_F(StoredOutputsTest, a_url_of_no_store_is_refused) {
   const CliResult refused =
       run_cli({"consolidate", golden_path("2.15.0/fsdp2/ckpt"), "ftp://host/full.pt"});
   EXPECT_EQ(refused.status, 2);
-  EXPECT_THAT(refused.err, HasSubstr("error[UNSUPPORTED]: ftp://host/full.pt: is a URL of a kind "
-                                     "that is not written; name a local path"));
+  EXPECT_THAT(refused.err, HasSubstr("error[UNSUPPORTED]: ftp://host/full.pt: is a URL that cannot "
+                                     "be written; name a local path"));
 }
 
 TEST_F(StoredOutputsTest, there_is_nothing_to_go_on_with) {

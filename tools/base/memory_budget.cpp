@@ -132,8 +132,8 @@ std::string budget_words(const InputSize& input, const formats::Budget& budget,
                          std::optional<std::uint64_t> max_memory) {
   const std::string most = formats::human_bytes(budget.memory_bytes);
   if (max_memory) return most + "; --max-memory SIZE allows more";
-  return formats::cat(most, ", which is what ", formats::human_bytes(input.bytes),
-                      " of files may take; --max-memory SIZE allows more");
+  return formats::cat(most, ", the limit for ", formats::human_bytes(input.bytes),
+                      " of files; --max-memory SIZE allows more");
 }
 
 }  // namespace fsdp::cli

@@ -40,28 +40,29 @@ std::string remedy_text(const Hint& hint) {
     case Remedy::kMoreMemory:
       return "; --max-memory SIZE allows more";
     case Remedy::kTakeOne:
-      return "; --differing first (or last) takes that one's, --keys and --exclude choose";
+      return "; --differing first (or last) takes the value of that checkpoint; --keys and "
+             "--exclude select keys";
     case Remedy::kTakeOptimizer:
       return "; --optimizer takes them";
     case Remedy::kRetype:
       return "; --retype takes it";
     case Remedy::kStartAnew:
-      return "; without --resume what it left is removed";
+      return "; without --resume, its leftovers are removed";
     case Remedy::kTakeWhole:
-      return "; fsdp-ckpt consolidate --keys takes what is whole";
+      return "; fsdp-ckpt consolidate --keys takes the undamaged keys";
     case Remedy::kTakeFrom:
       return cat("; fsdp-ckpt set PATH OUT --take-from OTHER --take ", quote(hint.subject, kMaxKey),
                  " --replace takes it from another checkpoint");
     case Remedy::kEarlier:
       return "; fsdp-ckpt latest on the run's folder prints the newest sound checkpoint";
     case Remedy::kSeal:
-      return "; fsdp-ckpt seal leaves one";
+      return "; fsdp-ckpt seal writes one";
     case Remedy::kResizeTables:
       return cat("; fsdp-ckpt resize-vocab --size ", escape(hint.subject), " gives them that many");
     case Remedy::kMovePrefix:
       return cat(
-          "; choose those that have it with --keys, or take it away where it stands with "
-          "fsdp-ckpt rename --rename ",
+          "; select the names that have it with --keys, or remove it with fsdp-ckpt rename "
+          "--rename ",
           escape(hint.subject));
     case Remedy::kModelConfig:
       return "; give the model's config.json with --config";

@@ -77,7 +77,7 @@ void note_unread(const std::string& path, const formats::Checkpoint& checkpoint,
   const std::size_t more = unread.size() - std::min(unread.size(), kMostNames);
   unread.resize(unread.size() - more);
   streams.err << "fsdp-ckpt: note: " << formats::escape(path)
-              << ": checkpoints inside are no part of what was read: "
+              << ": checkpoints inside that were not read: "
               << formats::escape(formats::joined(unread, ", "));
   if (more != 0) streams.err << " and " << more << " more";
   streams.err << '\n';

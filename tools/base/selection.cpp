@@ -95,7 +95,7 @@ void SelectionCheck::finish(const std::string& where) const {
                 cat(where, ": ", quote(level.glob, 200), " is a module of the model here, not the ",
                     "whole of it: ", quote(level.example, 200), more,
                     level.left_out == 1 ? " lies" : " lie",
-                    " beside it; take them with another -k, or leave them out with --exclude"));
+                    " beside it; select them with another -k, or leave them out with --exclude"));
   }
 }
 

@@ -317,8 +317,8 @@ void refuse_others() {
   if (!launch) return;
   throw Error(ErrorCode::kUsage,
               formats::cat(launch->launcher, " started ", launch->tasks,
-                           " tasks, and each would do the whole work; start one, or the "
-                           "fsdp-ckpt-mpi of the same MPI, whose ranks divide it"));
+                           " tasks, each of which would do all the work; start one task, or the "
+                           "fsdp-ckpt-mpi of the same MPI, which divides the work"));
 }
 
 int parse_and_run(const std::vector<std::string>& typed_args, std::ostream& out, std::ostream& err,

@@ -28,9 +28,9 @@ void declare_path(OptionSet& options, TypedCommon& typed) {
 void declare_common(OptionSet& options, TypedCommon& typed) {
   options.list("-k,--keys", typed.include, "GLOB",
                "Only keys that match GLOB: * stays within dots, ** does not");
-  options.list("--exclude", typed.exclude, "GLOB", "Not the keys that match GLOB");
+  options.list("--exclude", typed.exclude, "GLOB", "Leave out keys that match GLOB");
   options.list("--allow-global", typed.globals, "MODULE.NAME",
-               "Take this Python name in a pickle for plain data");
+               "Accept this Python name in a pickle as plain data");
   options.flag("--json", typed.common.json, "One JSON object on standard output");
   options.flag("-q,--quiet", typed.common.quiet, "No notes, warnings and summaries");
   options.choice("--progress", typed.progress, {"auto", "always", "never"}, "WHEN",
@@ -40,7 +40,7 @@ void declare_common(OptionSet& options, TypedCommon& typed) {
   options.integer("--threads", typed.threads, 1, kMaxThreads, "N",
                   "Threads; as many as cores if not given");
   options.size("--max-memory", typed.max_memory,
-               "Memory to stay within; up to 256MiB, less for small files, if not given");
+               "Memory limit; up to 256MiB, less for small files, if not given");
 }
 
 CommonOptions interpret(const TypedCommon& typed) {

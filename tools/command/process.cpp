@@ -168,7 +168,7 @@ int finish_process(int status) {
   const std::string placed = placed_text();
   if (reader_went_away()) {
     if (!placed.empty())
-      std::cerr << "fsdp-ckpt: note: standard output: nobody reads it" << placed << '\n';
+      std::cerr << "fsdp-ckpt: note: standard output: the reader is gone" << placed << '\n';
     return kPipeStatus;
   }
   std::cerr << "fsdp-ckpt: error[IO]: standard output: could not be written" << placed << '\n';

@@ -18,7 +18,7 @@ struct Meant {
 constexpr std::string_view kConsolidate = "consolidate makes one file of the shards";
 constexpr std::string_view kInspect = "inspect shows what is in a checkpoint";
 constexpr std::string_view kExport = "export writes a model that transformers loads";
-constexpr std::string_view kVerify = "verify names every damage";
+constexpr std::string_view kVerify = "verify reports all damage";
 constexpr std::string_view kReshard = "reshard writes a folder for another number of ranks";
 constexpr std::string_view kShard = "shard cuts a file for a number of ranks";
 constexpr std::string_view kRename = "rename gives other names";
@@ -29,8 +29,8 @@ constexpr std::string_view kRemove =
     "prune removes the old checkpoints of a run, and rename --drop GLOB writes one without some "
     "keys";
 constexpr std::string_view kRepair =
-    "verify names every damage; what is whole can be taken with consolidate --keys, and --exclude "
-    "leaves out the rest";
+    "verify reports all damage; consolidate --keys takes what is undamaged, and --exclude leaves "
+    "out the rest";
 
 constexpr Meant kVerbs[] = {
     {"unshard", kConsolidate},
@@ -91,9 +91,9 @@ constexpr Meant kVerbs[] = {
     {"unlink", kRemove},
 };
 
-constexpr std::string_view kOut = "the output is the argument OUT, behind PATH";
-constexpr std::string_view kRanks = "--world-size N says for how many ranks";
-constexpr std::string_view kThreads = "--threads N says how many threads";
+constexpr std::string_view kOut = "the output is the argument OUT, after PATH";
+constexpr std::string_view kRanks = "--world-size N sets the number of ranks";
+constexpr std::string_view kThreads = "--threads N sets the number of threads";
 
 constexpr Meant kOptions[] = {
     {"-o", kOut},

@@ -58,7 +58,7 @@ TEST(MemoryBudget, files_of_folders_count_and_words_that_are_no_paths_do_not) {
 TEST(MemoryBudget, words_name_the_option) {
   const formats::Budget budget = budget_for({4096, 0}, {});
   EXPECT_EQ(budget_words({4096, 0}, budget, {}),
-            "24.1 MiB, which is what 4.0 KiB of files may take; --max-memory SIZE allows more");
+            "24.1 MiB, the limit for 4.0 KiB of files; --max-memory SIZE allows more");
   EXPECT_EQ(budget_words({4096, 0}, budget_for({4096, 0}, 32 * kMiB), 32 * kMiB),
             "32.0 MiB; --max-memory SIZE allows more");
 }

@@ -37,14 +37,14 @@ TEST_F(RemedyTest, each_remedy_has_its_words) {
       {ErrorCode::kUnsupported, {Remedy::kExclude, "k"}, "leave it out with --exclude 'k'"},
       {ErrorCode::kShardMissing,
        {Remedy::kTakeWhole},
-       "fsdp-ckpt consolidate --keys takes what is whole"},
+       "fsdp-ckpt consolidate --keys takes the undamaged keys"},
       {ErrorCode::kZipCrc, take_from_hint("a.b"),
        "fsdp-ckpt set PATH OUT --take-from OTHER --take 'a.b' --replace takes it from another "
        "checkpoint"},
       {ErrorCode::kNoMetadata,
        {Remedy::kEarlier},
        "fsdp-ckpt latest on the run's folder prints the newest sound checkpoint"},
-      {ErrorCode::kUnsealed, {Remedy::kSeal}, "fsdp-ckpt seal leaves one"},
+      {ErrorCode::kUnsealed, {Remedy::kSeal}, "fsdp-ckpt seal writes one"},
       {ErrorCode::kShape,
        {Remedy::kResizeTables, "32000"},
        "fsdp-ckpt resize-vocab --size 32000 gives them that many"},
@@ -69,7 +69,7 @@ TEST_F(RemedyTest, a_missing_file_leaves_whole_tensors_to_be_taken) {
   std::filesystem::remove(folder + "/__1_0.distcp");
   const std::string words =
       "__1_0.distcp: file is missing; 92 items lie in it, the first is 'app.model.emb.weight'; 1 "
-      "of 80 tensors is whole; fsdp-ckpt consolidate --keys takes what is whole\n";
+      "of 80 tensors is whole; fsdp-ckpt consolidate --keys takes the undamaged keys\n";
   EXPECT_THAT(run_cli({"verify", folder}).out, HasSubstr(words));
   EXPECT_THAT(run_cli({"consolidate", folder, path("all.pt")}).err, EndsWith(words));
   const CliResult taken =
@@ -82,7 +82,7 @@ TEST_F(RemedyTest, a_missing_file_leaves_whole_tensors_to_be_taken) {
   std::filesystem::remove(folder + "/__0_0.distcp");
   const CliResult none = run_cli({"verify", folder});
   EXPECT_THAT(none.out, HasSubstr("; 0 of 80 tensors are whole\n"));
-  EXPECT_THAT(none.out, Not(HasSubstr("takes what is whole")));
+  EXPECT_THAT(none.out, Not(HasSubstr("takes the undamaged keys")));
 }
 
 TEST_F(RemedyTest, a_damaged_tensor_is_taken_from_another_checkpoint) {
@@ -129,7 +129,7 @@ TEST_F(RemedyTest, a_folder_without_metadata_leads_to_the_run) {
 TEST_F(RemedyTest, a_folder_without_a_seal_is_sealed) {
   const std::string folder = copy_of(kFolder, "folder");
   const CliResult found = run_cli({"verify", folder, "--require-seal"});
-  EXPECT_THAT(found.out, HasSubstr("damage[UNSEALED]: has no seal; fsdp-ckpt seal leaves one\n"));
+  EXPECT_THAT(found.out, HasSubstr("damage[UNSEALED]: has no seal; fsdp-ckpt seal writes one\n"));
   EXPECT_EQ(run_cli({"seal", folder}).status, 0);
   EXPECT_EQ(run_cli({"verify", folder, "--require-seal"}).status, 0);
 }

@@ -140,8 +140,9 @@ TEST_F(RunsTest, verify_reads_every_checkpoint_inside_and_inspect_tells_of_them)
   EXPECT_THAT(result.out, HasSubstr("part step-20: damaged\n"));
   EXPECT_THAT(result.out, HasSubstr("damage[SHARD_MISSING]: step-20/__0_0.distcp"));
   const CliResult shown = run_cli({"inspect", folder});
-  EXPECT_THAT(shown.err, HasSubstr("no part of what was read: deep/step-5, step-2, step-10, "
-                                   "step-20"));
+  EXPECT_THAT(
+      shown.err,
+      HasSubstr("checkpoints inside that were not read: deep/step-5, step-2, step-10, step-20"));
   EXPECT_EQ(run_cli({"inspect", folder, "-q"}).err, "");
 }
 
@@ -149,7 +150,8 @@ TEST_F(RunsTest, verbs_that_read_one_checkpoint_tell_of_those_beside_it) {
   const std::string folder = run();
   std::filesystem::copy(golden_path("2.11.0/hf_plain/ckpt"), folder,
                         std::filesystem::copy_options::recursive);
-  const auto note = HasSubstr("no part of what was read: deep/step-5, step-2, step-10, step-20\n");
+  const auto note =
+      HasSubstr("checkpoints inside that were not read: deep/step-5, step-2, step-10, step-20\n");
   const std::vector<std::vector<std::string>> commands = {
       {"consolidate", folder, path("out.pt")},
       {"convert", folder, path("out.safetensors")},

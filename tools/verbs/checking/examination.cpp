@@ -204,9 +204,9 @@ class Examiner {
 }  // namespace
 
 void declare_examination(OptionSet& options, ExaminationOptions& examination) {
-  options.flag("--fast", examination.fast, "Metadata and sizes alone, no data");
+  options.flag("--fast", examination.fast, "Check only metadata and sizes, no data");
   options.flag("--strict", examination.strict,
-               "Warnings count as damage; what is unknown is not sound");
+               "Count warnings as damage, and unknown findings as not sound");
   options.flag("--require-checksums", examination.require_checksums,
                "Data without a checksum counts as damage");
   options.flag("--require-seal", examination.require_seal,

@@ -30,10 +30,9 @@ class LatestVerb : public Verb {
     note_passed_over(found.passed, common, streams);
     const bool any = !found.sound.empty();
     if (any && steps.size() > 1 && !formats::certain_step_of(found.sound.front())) {
-      throw Error(ErrorCode::kUnsupported,
-                  formats::escape(found.sound.front()) +
-                      ": is sound, and its name does not tell its step for certain: which one is "
-                      "the newest is not known");
+      throw Error(ErrorCode::kUnsupported, formats::escape(found.sound.front()) +
+                                               ": is sound, but its name does not tell its step "
+                                               "for certain, so the newest is unknown");
     }
     if (common.json) {
       formats::Json::Object object;

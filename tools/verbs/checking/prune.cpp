@@ -41,11 +41,12 @@ class PruneVerb : public Verb {
   }
   void declare(OptionSet& options) override {
     options.integer("--keep", keep_, 1, INT32_MAX, "N",
-                    "Sound checkpoints that stay, and all that is newer than the last of them");
+                    "Number of newest sound checkpoints to keep, with everything newer than the "
+                    "oldest of them");
     options.required();
     options.flag("-n,--dry-run", dry_run_, "Say what would be removed, and remove nothing");
     options.flag("--whole-folders", whole_folders_,
-                 "Remove files too that lie in a checkpoint's folder and are no part of it");
+                 "Also remove files in a checkpoint's folder that are not part of it");
     declare_examination(options, examined_);
   }
 
@@ -110,10 +111,9 @@ class PruneVerb : public Verb {
     if (found.sound.empty()) return found;
     const std::string newest = found.sound.front();
     if (!formats::certain_step_of(newest)) {
-      throw Error(ErrorCode::kUnsupported,
-                  formats::escape(newest) +
-                      ": is the newest sound one, and its name does not tell "
-                      "its step for certain; nothing is removed");
+      throw Error(ErrorCode::kUnsupported, formats::escape(newest) +
+                                               ": is the newest sound one, but its name does not "
+                                               "tell its step for certain; nothing is removed");
     }
     const std::string series = formats::series_of(newest);
     bool older = false;
@@ -153,7 +153,7 @@ class PruneVerb : public Verb {
       if (verdict.sound && folder.state(verdict.member->below) != verdict.member->state) {
         throw Error(ErrorCode::kChanged,
                     formats::escape(verdict.member->path) +
-                        ": was sound, and changed meanwhile; no more is removed");
+                        ": was sound, but changed meanwhile; nothing more is removed");
       }
     }
   }

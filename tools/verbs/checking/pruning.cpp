@@ -110,13 +110,13 @@ std::vector<PruneVerdict> prune_verdicts(const std::string& run,
     } else if (verdict.sound) {
       verdict.reason = "sound";
     } else if (!verdict.of_series) {
-      verdict.reason = "another series of names";
+      verdict.reason = "belongs to another series";
     } else if (!step) {
       verdict.reason = "its name does not tell its step for certain";
     } else if (*step >= last) {
       verdict.reason = "as new as those that are kept";
     } else if (own.empty()) {
-      verdict.reason = "it went away meanwhile";
+      verdict.reason = "it disappeared meanwhile";
     } else if (std::any_of(targets.begin(), targets.end(), leads_to)) {
       verdict.reason = "a link leads to it";
     } else if (const std::string inner = inner_step(member); !inner.empty()) {
@@ -125,7 +125,7 @@ std::vector<PruneVerdict> prune_verdicts(const std::string& run,
     } else if (const std::string foreign = foreign_member(member);
                !foreign.empty() && !whole_folders) {
       verdict.reason = cat("holds ", formats::quote(foreign, 200),
-                           ", which is no part of a checkpoint; --whole-folders removes it too");
+                           ", which is not part of a checkpoint; --whole-folders removes it too");
       verdict.in_the_way = true;
     } else {
       verdict.removed = true;

@@ -31,7 +31,7 @@ class SealVerb : public Verb {
  public:
   std::string name() const override { return "seal"; }
   std::string description() const override {
-    return "Leave sizes and checksums of a sound checkpoint's files beside them, for verify";
+    return "Write sizes and checksums of a sound checkpoint's files beside them, for verify";
   }
   std::vector<std::string> examples() const override {
     return {"fsdp-ckpt seal step-400", "fsdp-ckpt seal full.safetensors --force"};
@@ -46,8 +46,7 @@ class SealVerb : public Verb {
   int run(const CommonOptions& common, const Streams& streams) override {
     if (!common.keys.everything())
       throw Error(ErrorCode::kUsage,
-                  "a seal is of the whole checkpoint: --keys and --exclude do "
-                  "not apply");
+                  "a seal covers the whole checkpoint: --keys and --exclude do not apply");
     place_ = formats::seal_place(common.path);
     shown_ = formats::escape((place_.folder / place_.name).native());
     const bool sealed = formats::exists_at(place_.folder / place_.name);
@@ -135,7 +134,7 @@ class SealVerb : public Verb {
         << formats::human_bytes(bytes());
     if (report_.bytes_unchecked != 0) {
       out << ", " << formats::human_bytes(report_.bytes_unchecked)
-          << " of it carried no checksum: as it is now";
+          << " of it carried no checksum: sealed as it is";
     }
     out << '\n';
   }

@@ -63,8 +63,8 @@ void check_names_of(const std::vector<formats::Step>& steps) {
     if (!added && known->second != own) {
       throw Error(ErrorCode::kUnsupported,
                   cat(formats::escape(own), " and ", formats::escape(known->second),
-                      ": look like parts of the same steps that lie in no folder of their own; "
-                      "which is the step is not known"));
+                      ": look like parts of the same steps without a folder of their own; which of "
+                      "them is the step is unknown"));
     }
   }
 }

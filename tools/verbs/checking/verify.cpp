@@ -90,7 +90,7 @@ std::string counts_text(const formats::Findings& findings) {
 
 // Names the checksums that the bytes were compared with.
 std::string checks_text(const VerifyCommand& command, const Examination& outcome) {
-  if (command.examined.fast) return ", metadata and sizes alone (--fast)";
+  if (command.examined.fast) return ", only metadata and sizes (--fast)";
   const auto& report = outcome.report;
   std::string text;
   if (report.bytes_checked != 0)
@@ -244,7 +244,7 @@ class VerifyVerb : public Verb {
  public:
   std::string name() const override { return "verify"; }
   std::string description() const override {
-    return "Name every damage: holes, missing files, wrong checksums, unsafe pickles";
+    return "Report all damage: holes, missing files, wrong checksums, unsafe pickles";
   }
   std::vector<std::string> examples() const override {
     return {"fsdp-ckpt verify step-400", "fsdp-ckpt verify step-400 --fast --json"};

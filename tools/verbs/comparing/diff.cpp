@@ -37,22 +37,22 @@ class DiffVerb : public Verb {
     options.number("--atol", atol_, "X", "Same where |a - b| <= X + rtol * |b|; 0 if not given");
     options.number("--rtol", rtol_, "X", "Same where |a - b| <= atol + X * |b|; 0 if not given");
     options.integer("--ulp", ulp_, 0, INT64_MAX, "N",
-                    "Same where at most N representable numbers lie between");
+                    "Same where at most N representable numbers lie between the two");
     options.flag("--close", options_.close,
                  "The tolerance of torch.testing.assert_close for each dtype");
     options.flag("--nan-equal", options_.tolerance.nan_equal, "Every NaN is like any other");
     options.flag("--ignore-dtype", options_.ignore_dtype,
                  "Compare numbers of different dtypes, in float64; --close does so too");
-    options.flag("--ignore-values", options_.ignore_values, "Tensors alone");
+    options.flag("--ignore-values", options_.ignore_values, "Compare only tensors");
     options.text("--strip-prefix-a", options_.strip_prefix[0], "TEXT",
-                 "Take TEXT off the keys of PATH, and a dot behind it");
+                 "Strip the prefix TEXT and its dot from the keys of PATH");
     options.text("--strip-prefix-b", options_.strip_prefix[1], "TEXT",
-                 "Take TEXT off the keys of OTHER");
+                 "Strip the prefix TEXT and its dot from the keys of OTHER");
     options.choice("--sort", sort_, {"relative", "absolute", "name"}, "ORDER",
                    "Largest change first, relative or absolute; or by name");
     options.choice("--by", by_, {"tensor", "module", "layer"}, "UNIT",
                    "Add changes up: by tensor, module or layer");
-    options.flag("--fold", fold_, "Show numbered layers that are alike once; so does a terminal");
+    options.flag("--fold", fold_, "Show equal numbered layers once; the default on a terminal");
     options.flag("--no-fold", no_fold_, "Show every layer, on a terminal as well");
     options.integer("--limit", limit_, 0, INT32_MAX, "N",
                     "Differences to list for people; 20 on a terminal, else all");

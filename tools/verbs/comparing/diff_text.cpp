@@ -195,7 +195,7 @@ void print_diff_text(const DiffOptions& options, const Comparison& found,
   if (more != 0)
     streams.out << "and " << formats::group_digits(more) << " more; --limit shows more\n";
   if (!found.prefix_hint.empty() && !options.common.quiet)
-    streams.err << "fsdp-ckpt: note: " << found.prefix_hint << " would make keys meet\n";
+    streams.err << "fsdp-ckpt: note: " << found.prefix_hint << " would make keys match\n";
   streams.out << wrapped(summary(options, found, streams.color), streams.columns) << '\n';
 }
 

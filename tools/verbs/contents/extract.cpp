@@ -127,7 +127,7 @@ class ExtractVerb : public Verb {
     if (!is_glob(word_) && !common.keys.selects(wanted.key)) {
       throw Error(ErrorCode::kNotFound,
                   cat(checkpoint->description().path, ": ", formats::quote(wanted.key, 200),
-                      " is not among the keys that --keys and --exclude choose"));
+                      " is not among the keys that --keys and --exclude select"));
     }
     const bool is_key = find_key(checkpoint->index().tensors, wanted.key) ||
                         find_key(checkpoint->index().values, wanted.key);

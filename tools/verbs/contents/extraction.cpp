@@ -236,7 +236,8 @@ formats::CopyResult stream_tensor(const Extraction& extraction, const TensorFile
                                   std::ostream& out, const CommonOptions& common,
                                   const Streams& streams) {
   const auto head = layout.head();
-  if (!head) throw Error(ErrorCode::kUnsupported, "standard output takes npy alone; name a file");
+  if (!head)
+    throw Error(ErrorCode::kUnsupported, "only npy can go to standard output; name a file");
   const auto write = [&](const char* bytes, std::size_t count) {
     out.write(bytes, static_cast<std::streamsize>(count));
   };

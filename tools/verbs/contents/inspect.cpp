@@ -155,7 +155,7 @@ formats::Value read_value(const formats::Checkpoint& checkpoint, const formats::
     return checkpoint.value(entry);
   } catch (const Error& error) {
     throw Error(error.code(),
-                cat(message_of(error), "; --values never shows what can be told without it"));
+                cat(message_of(error), "; --values never shows the rest without values"));
   }
 }
 
@@ -183,7 +183,7 @@ bool within_budget(const InspectOptions& options, const formats::Checkpoint& che
   }
   if (missing != 0) {
     err << "fsdp-ckpt: " << checkpoint.description().path << ": " << count_of(missing, "file")
-        << " missing, so that the size is not known\n";
+        << " missing, so the size is unknown\n";
     return false;
   }
   if (bytes <= *options.max_bytes) return true;
@@ -249,7 +249,7 @@ class InspectVerb : public Verb {
   std::string name() const override { return "inspect"; }
   std::string alias() const override { return "ls"; }
   std::string description() const override {
-    return "Show what is in a checkpoint; reads metadata alone";
+    return "Show what is in a checkpoint; reads only metadata";
   }
   std::vector<std::string> examples() const override {
     return {"fsdp-ckpt inspect step-400 --fold",
@@ -259,15 +259,15 @@ class InspectVerb : public Verb {
     options.more("MORE", more_,
                  "More checkpoints; each is a line, as those in the folder of a run");
     options.flag("--fold", options_.fold,
-                 "Show numbered layers that are alike once; so does a terminal");
+                 "Show equal numbered layers once; the default on a terminal");
     options.flag("--no-fold", options_.no_fold, "Show every layer, on a terminal as well");
     options.integer("-d,--depth", depth_, 0, INT32_MAX, "N", "Levels of the tree to show");
     options.flag("--chunks", options_.chunks, "Show where each chunk lies");
     options.flag("--files", options_.files, "List the files");
     options.flag("--globals", globals_, "List the names in the pickles, disallowed ones too");
-    options.size("--max-bytes", options_.max_bytes, "Status 1 where the files have more than SIZE");
+    options.size("--max-bytes", options_.max_bytes, "Status 1 if the files have more than SIZE");
     options.text("--html", options_.html, "FILE",
-                 "Write a page for a browser: treemap, who holds what, search");
+                 "Write a page for a browser: treemap, tensors by rank or file, search");
     options.flag("--force", options_.force, "Replace FILE where it exists");
     options.choice("--values", values_, {"auto", "always", "never"}, "WHEN",
                    "Read the values that are not tensors: auto, always or never");

@@ -268,8 +268,8 @@ void write_inspect_page(const InspectOptions& options, const formats::Checkpoint
     throw Error(ErrorCode::kLimitEntries,
                 cat(checkpoint.description().path, ": has ",
                     formats::group_digits(checkpoint.index().tensors.size()),
-                    " tensors, and a page shows at most ", formats::group_digits(kMaxTensors),
-                    "; choose some with --keys"));
+                    " tensors, but a page shows at most ", formats::group_digits(kMaxTensors),
+                    "; select some with --keys"));
   }
   const auto file = formats::new_file(destination, {.replace = replace, .make_folders = true});
   PageFile out(file->file());

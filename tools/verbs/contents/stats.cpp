@@ -371,7 +371,7 @@ class StatsVerb : public Verb {
   }
   void declare(OptionSet& options) override {
     options.list("--fail-on", fail_on_, "LIST",
-                 "Exit status 1 for a tensor with nan, inf, or nothing but zero; by commas");
+                 "Exit status 1 for a tensor with nan, inf, or only zeros; separated by commas");
   }
   bool divides() const override { return true; }
   int run(const CommonOptions& common, const Streams& streams) override {

@@ -104,7 +104,7 @@ void ConfiguredModel::require_known(const std::string& path, const Value& tensor
     compare(path, tensors, incomplete, extras);
   } else {
     extras.members.emplace_back("architecture", nullptr);
-    extras.lines.push_back("compared: with nothing, " + unknown_);
+    extras.lines.push_back("compared: nothing, " + unknown_);
   }
 }
 
@@ -155,14 +155,14 @@ void ConfiguredModel::compare_alone(const std::string& path, const Value& tensor
     if (!wrong.empty())
       throw Error(ErrorCode::kShape, cat(path, ": ", wrong, " (", companions_.config_name, ")"));
   }
-  extras.lines.push_back(cat("compared: layers with each other alone, ", unknown_));
+  extras.lines.push_back(cat("compared: only layers with each other, ", unknown_));
 }
 
 void ConfiguredModel::refuse_incomplete(const std::string& path,
                                         const std::vector<std::string>& missing) const {
-  throw Error(ErrorCode::kKey, cat(path, ": the model is incomplete, it lacks ",
-                                   listed(missing, true), architecture_ ? cat(" of ", what()) : "",
-                                   "; --incomplete writes it all the same"));
+  throw Error(ErrorCode::kKey,
+              cat(path, ": the model is incomplete, it lacks ", listed(missing, true),
+                  architecture_ ? cat(" of ", what()) : "", "; --incomplete writes it anyway"));
 }
 
 void require_still(const std::string& path, const Value& before, const Companions& config_before,
@@ -171,7 +171,7 @@ void require_still(const std::string& path, const Value& before, const Companion
   const ConfiguredModel changed(config_after);
   extras.members.emplace_back("architecture", nullptr);
   if (!old.architecture() || !changed.architecture()) {
-    extras.lines.push_back("compared: with nothing, " + old.unknown());
+    extras.lines.push_back("compared: nothing, " + old.unknown());
     return;
   }
   const auto was = least_differences(*old.architecture(), before);
@@ -189,7 +189,7 @@ void require_still(const std::string& path, const Value& before, const Companion
         cat(path, ": the model would not be ", name, " any more, as ", config_before.config_name,
             " says: ", first_of(*is), "; --config none compares with nothing"));
   }
-  extras.lines.push_back(cat("compared: with nothing, the tensors are not those of ", name, ", as ",
+  extras.lines.push_back(cat("compared: nothing, the tensors are not those of ", name, ", as ",
                              config_before.config_name, " says",
                              was ? ": " + first_of(*was) : std::string()));
 }

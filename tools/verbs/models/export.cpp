@@ -48,17 +48,18 @@ class ExportVerb : public Verb {
                  "A built-in map, a file of rules, or none; by the names of tensors if not given");
     request_.choice.declare_parameters(options);
     options.text("--config", config_, "PATH",
-                 "The model's config.json, or a folder that has its tokenizer, too: copied; those "
+                 "The model's config.json, or a folder that also has its tokenizer, to copy; those "
                  "beside PATH or in the run if not given; or none");
     options.text("--model", request_.model, "KEY", "Which model, where the checkpoint has several");
-    options.flag("--ema", request_.average, "The averages of the model's weights, not the weights");
+    options.flag("--ema", request_.average,
+                 "Export the averages of the model's weights instead of the weights");
     options.text("--dtype", conversion_.dtype, "DTYPE",
                  "Cast floating tensors: float32 (fp32), bfloat16 (bf16), ...; integers stay");
     options.size("--max-shard-size", conversion_.max_shard_bytes,
                  "Files of at most SIZE, with an index; 5GB if not given");
     options.list(
         "--strip-prefix", conversion_.strip_prefixes, "auto|TEXT",
-        "Take a prefix off names; auto, for those of FSDP, torch.compile and DDP, if not given");
+        "Strip a prefix from names; auto, for those of FSDP, torch.compile and DDP, if not given");
     options.flag("--incomplete", request_.incomplete, "Write a model that lacks tensors");
     options.flag("--check", check_,
                  "Read the result again, turn it back, and compare it with PATH bit for bit");
@@ -75,7 +76,7 @@ class ExportVerb : public Verb {
     conversion_.strip_unasked = conversion_.strip_prefixes.empty();
     if (conversion_.strip_unasked) conversion_.strip_prefixes = {"auto"};
     if (check_ && formats::is_url(conversion_.writing.destination))
-      throw Error(ErrorCode::kUsage, "--check reads what lies on this machine, and OUT does not");
+      throw Error(ErrorCode::kUsage, "--check reads only local files, and OUT is not local");
     NamedModel model;
     const auto change = [&](const formats::Checkpoint& source, const Value& content,
                             ReportExtras& extras) {
@@ -144,8 +145,8 @@ class ExportVerb : public Verb {
     if (!checked) return {};
     std::string text = cat("checked: ", counted(checked->tensors, "tensor"), ", ",
                            formats::human_bytes(checked->bytes), ", read again: bit for bit ",
-                           checked->undone ? "the model's, by the way back"
-                                           : "what the map makes, which has no way back");
+                           checked->undone ? "the model's, by the inverse map"
+                                           : "the result of the map, which has no inverse");
     if (!checked->left_out.empty()) {
       text += cat("; without ", formats::quote(checked->left_out[0], 200));
       if (checked->left_out.size() > 1) text += cat(" and ", checked->left_out.size() - 1, " more");
@@ -164,7 +165,7 @@ class ExportVerb : public Verb {
     if (name.empty() && named != nullptr && named->size() == 1 &&
         (*named)[0].as_string() != nullptr)
       name = formats::escape(*(*named)[0].as_string());
-    if (name.empty()) return "loads with: the code of its class, which config.json does not name";
+    if (name.empty()) return "loads with: the code of its class (config.json names none)";
     return cat("loads with: ", name, ".from_pretrained(",
                formats::quote(conversion_.writing.destination), ")");
   }

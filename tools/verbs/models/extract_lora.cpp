@@ -70,7 +70,7 @@ class ExtractLoraVerb : public Verb {
     options.number("--alpha", alpha_, "A",
                    "lora_alpha: matrices are divided so that A / R times B A is the change; R if "
                    "not given");
-    options.text("--dtype", dtype_, "DTYPE", "Of the matrices; float32 if not given");
+    options.text("--dtype", dtype_, "DTYPE", "Dtype of the matrices; float32 if not given");
     options.integer("--passes", passes_, 1, kMaxPasses, "N",
                     "Passes over each weight before it is factorized; 4 if not given");
     options.list("--embedding", embeddings_, "GLOB",

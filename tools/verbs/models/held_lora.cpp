@@ -91,17 +91,16 @@ std::optional<formats::LoraMerge> merged_held_adapter(const formats::Checkpoint&
   formats::HeldAdapter held = formats::held_adapter(own, content);
   if (held.tensors == 0) {
     throw Error(ErrorCode::kMismatch,
-                cat(own, ": holds an adapter alone, without its base; fsdp-ckpt merge-lora BASE ",
-                    formats::escape(path), " OUT makes the model of the two"));
+                cat(own, ": holds only an adapter, without its base; fsdp-ckpt merge-lora BASE ",
+                    formats::escape(path), " OUT merges the two"));
   }
   const fs::path settings = find_adapter_config(path);
   if (settings.empty()) {
     throw Error(
         ErrorCode::kNotFound,
         cat(own,
-            ": holds a LoRA adapter beside its base, and neither adapter_config.json nor "
-            "lora_train_meta.json lies in its folder or the one around it; fsdp-ckpt "
-            "merge-lora ",
+            ": holds a LoRA adapter beside its base, but neither adapter_config.json nor "
+            "lora_train_meta.json lies in its folder or the one around it; fsdp-ckpt merge-lora ",
             formats::escape(path),
             " OUT --adapter-config FILE merges it (or --alpha A, which torchtune has in its "
             "recipe and Megatron-Bridge in run_config.yaml), and export takes OUT"));
@@ -130,8 +129,8 @@ void refuse_adapter_names(const std::string& path, const std::vector<std::string
   if (found == names.end()) return;
   throw Error(ErrorCode::kUnsupported,
               cat(path, ": ", formats::quote(*found, kNameText),
-                  " is of an adapter in names that merge-lora does not know; merge it where it was "
-                  "trained, or give those of peft with fsdp-ckpt rename"));
+                  " is an adapter's name that merge-lora does not know; merge it where it was "
+                  "trained, or give it peft's names with fsdp-ckpt rename"));
 }
 
 }  // namespace fsdp::cli

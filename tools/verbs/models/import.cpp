@@ -63,7 +63,7 @@ class ImportVerb : public Verb {
     options.text("--under", under_, "KEY", "The key that gets the model: model, app.model, ...");
     options.flag("--incomplete", incomplete_, "Take a model that lacks tensors");
     options.integer("-w,--world-size", world_size_, 1, formats::kMaxWorldSize, "N",
-                    "Sharded formats: ranks to lay the folder out for; 1 if not given");
+                    "Sharded formats: number of ranks of the folder; 1 if not given");
   }
 
   int run(const CommonOptions& common, const Streams& streams) override {

@@ -18,7 +18,8 @@ class MapVerb : public Verb {
  public:
   std::string name() const override { return "map"; }
   std::string description() const override {
-    return "Make the tensors of another model's code: names, shapes and layouts by declared rules";
+    return "Convert tensors to those of another model's code: names, shapes and layouts by "
+           "declared rules";
   }
   std::vector<std::string> examples() const override {
     return {"fsdp-ckpt map torchtitan-llama3-hf step-400 out --to safetensors --config config.json",
@@ -31,10 +32,10 @@ class MapVerb : public Verb {
     declare_conversion(options, conversion_, converted_formats());
     declare_resume(options, conversion_.writing);
     options.integer("-w,--world-size", world_size_, 1, formats::kMaxWorldSize, "N",
-                    "Sharded formats: ranks to lay the folder out for; 1 if not given");
+                    "Sharded formats: number of ranks of the folder; 1 if not given");
     choice_.declare_parameters(options);
     options.text("--config", choice_.config, "FILE", "The model's config.json, for parameters");
-    options.flag("--reverse", reverse_, "Go back: from what the map makes to what it takes");
+    options.flag("--reverse", reverse_, "Apply the map in reverse: from its result to its source");
     options.flag("--drop-optimizer", drop_optimizer_, "Leave states of optimizers out");
   }
 

@@ -56,17 +56,17 @@ class MergeLoraVerb : public Verb {
                  "The model's config.json, which says what is tied; that beside PATH or in the run "
                  "if not given; or none");
     options.flag("--untied", untied_,
-                 "Let each weight change alone: an embedding and a head that are equal are two");
+                 "Merge each weight by itself, even an embedding and a head that are equal");
     options.text("--adapter-config", adapter_config_, "FILE",
                  "adapter_config.json (or verl's lora_train_meta.json); that beside the adapter if "
                  "not given");
     options.number("--alpha", alpha_, "A",
-                   "lora_alpha, where no file tells it; the rank is that of the matrices");
+                   "lora_alpha, if no file has it; the rank comes from the matrices");
     options.flag("--adapter-only", adapter_only_,
                  "Write the adapter that PATH holds as a folder of peft, and merge nothing");
     declare_conversion_options(options, conversion_, output_formats());
     options.integer("-w,--world-size", world_size_, 1, formats::kMaxWorldSize, "N",
-                    "Sharded formats: ranks to lay the folder out for; 1 if not given");
+                    "Sharded formats: number of ranks of the folder; 1 if not given");
   }
 
   bool more_ends_in_output() const override { return true; }
@@ -89,11 +89,10 @@ class MergeLoraVerb : public Verb {
     if (paths.empty() || formats::holds_adapter(content)) {
       formats::HeldAdapter held = formats::held_adapter(base->description().path, content);
       if (held.tensors == 0) {
-        throw Error(ErrorCode::kMismatch,
-                    cat(base->description().path,
-                        ": holds an adapter alone, without its base, which is given before it: "
-                        "fsdp-ckpt merge-lora BASE ",
-                        formats::escape(common.path), " OUT"));
+        throw Error(ErrorCode::kMismatch, cat(base->description().path,
+                                              ": holds only an adapter, without its base, which is "
+                                              "given before it: fsdp-ckpt merge-lora BASE ",
+                                              formats::escape(common.path), " OUT"));
       }
       adapters.push_back(
           {base->description().path, config_of(common.path).first, base, held.names});
@@ -159,9 +158,8 @@ class MergeLoraVerb : public Verb {
         ErrorCode::kNotFound,
         formats::escape(path) +
             ": holds no adapter_config.json, nor does the folder around it, nor "
-            "lora_train_meta.json: nothing tells lora_alpha; give the file with "
-            "--adapter-config, or --alpha (torchtune has it in its recipe, Megatron-Bridge in "
-            "run_config.yaml)");
+            "lora_train_meta.json: lora_alpha is unknown; give the file with --adapter-config, or "
+            "--alpha (torchtune has it in its recipe, Megatron-Bridge in run_config.yaml)");
   }
 
   formats::LoraAdapter open_adapter(const std::string& path, const CommonOptions& common) const {

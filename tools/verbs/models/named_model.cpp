@@ -114,11 +114,11 @@ class Naming {
     const std::string where = cat(source_.description().path, ": ");
     if (request_.average) {
       return Error(ErrorCode::kKey,
-                   cat(where, "no key of a model says that it holds averages of weights",
+                   cat(where, "no model's key marks averages of weights",
                        others.empty() ? "" : "; there are " + others, "; --model names one"));
     }
     return Error(ErrorCode::kKey,
-                 cat(where, "holds averages of weights alone, ", others, "; --ema takes them"));
+                 cat(where, "holds only averages of weights, ", others, "; --ema takes them"));
   }
 
   NamedModel mapped(const Value& tensors) {
@@ -142,7 +142,7 @@ class Naming {
     }
     if (word.empty()) {
       word = guessed_map(own);
-      why = ", no built-in one takes these names" + near_map_text(own);
+      why = ", no built-in map fits these names" + near_map_text(own);
     }
     if (word == kNoMap) {
       extras_.lines.push_back(guessed ? "map: none" + why : "map: none");

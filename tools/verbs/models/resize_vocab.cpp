@@ -37,15 +37,15 @@ class ResizeVocabVerb : public Verb {
     options.integer("--size", size_, 1, kMostTokens, "N", "Tokens that the tables are to have");
     options.required();
     options.list("--table", tables_, "GLOB",
-                 "The tables; those that are named as in well-known models if not given");
+                 "The tables; those named as in well-known models if not given");
     options.choice("--fill", fill_, {"mean", "zeros", "noise"}, "WHAT",
                    "New rows: mean (of the old ones; the default), zeros, noise");
-    options.integer("--seed", seed_, 0, INT64_MAX, "S", "Of the noise; 0 if not given");
-    options.number("--std", deviation_, "X", "Deviation of the noise; 0.02 if not given");
+    options.integer("--seed", seed_, 0, INT64_MAX, "S", "Seed of the noise; 0 if not given");
+    options.number("--std", deviation_, "X", "Standard deviation of the noise; 0.02 if not given");
     options.text("--config", config_, "PATH",
                  "The model's config.json; that beside PATH or in the run if not given; or none");
     options.integer("-w,--world-size", world_size_, 1, formats::kMaxWorldSize, "N",
-                    "Sharded formats: ranks to lay the folder out for; 1 if not given");
+                    "Sharded formats: number of ranks of the folder; 1 if not given");
   }
 
   int run(const CommonOptions& common, const Streams& streams) override {

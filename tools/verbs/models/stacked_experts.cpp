@@ -60,10 +60,9 @@ std::optional<ExpertMap> ExpertMap::find(const formats::Checkpoint& base,
       cat(base.description().path, ": lacks ", formats::quote(*missing, kParameterText),
           ", which target_parameters names");
   if (fitting.empty()) {
-    throw Error(ErrorCode::kMismatch,
-                cat(lacks,
-                    ", and no built-in map leads to it from the names that are there; fsdp-ckpt "
-                    "map --reverse with rules of your own makes those of the model's code"));
+    throw Error(ErrorCode::kMismatch, cat(lacks,
+                                          ", and no built-in map makes it from the present names; "
+                                          "use fsdp-ckpt map --reverse with your own rules"));
   }
   std::string list;
   for (const ExpertMap& map : fitting) list += (list.empty() ? "" : ", ") + map.name();

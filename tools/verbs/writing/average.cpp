@@ -32,7 +32,7 @@ std::vector<double> parse_weights(const std::string& text) {
     double weight = 0;
     const auto [stop, error] = std::from_chars(text.data() + at, last, weight);
     if (error != std::errc() || stop != last || !std::isfinite(weight)) {
-      throw Error(ErrorCode::kUsage, cat("--weights needs numbers with commas between them, not ",
+      throw Error(ErrorCode::kUsage, cat("--weights needs numbers separated by commas, not ",
                                          formats::quote(text.substr(at, end - at)), " as number ",
                                          weights.size() + 1));
     }
@@ -73,7 +73,7 @@ class AverageVerb : public Verb {
     declare_conversion_options(options, conversion_, output_formats());
     declare_resume(options, conversion_.writing);
     options.integer("-w,--world-size", world_size_, 1, formats::kMaxWorldSize, "N",
-                    "Sharded formats: ranks to lay the folder out for; 1 if not given");
+                    "Sharded formats: number of ranks of the folder; 1 if not given");
   }
 
   bool divides() const override { return true; }
@@ -107,8 +107,7 @@ class AverageVerb : public Verb {
     paths.insert(paths.end(), more_.begin(), more_.end());
     if (paths.size() < 3) {
       throw Error(ErrorCode::kUsage,
-                  "needs two checkpoints at least, and OUT behind them; see fsdp-ckpt average "
-                  "--help");
+                  "needs at least two checkpoints, then OUT; see fsdp-ckpt average --help");
     }
     conversion_.writing.destination = paths.back();
     conversion_.world_size = world_size_.value_or(1);
@@ -134,8 +133,9 @@ class AverageVerb : public Verb {
       for (const double weight : rule.weights) sum = sum + weight;
       rule.divisor = formats::rounded(sum, rule.accumulator);
       if (*rule.divisor == 0 || !std::isfinite(*rule.divisor)) {
-        throw Error(ErrorCode::kUsage, cat("--normalize: the weights add up to ",
-                                           short_number(*rule.divisor), ", which divides nothing"));
+        throw Error(ErrorCode::kUsage,
+                    cat("--normalize: the weights add up to ", short_number(*rule.divisor),
+                        ", by which nothing can be divided"));
       }
     }
     for (const double weight : rule.weights) {

@@ -150,7 +150,7 @@ void declare_conversion(OptionSet& options, ConversionOptions& conversion,
   declare_out(options, conversion.writing, "File or folder to write");
   declare_conversion_options(options, conversion, formats);
   options.list("--strip-prefix", conversion.strip_prefixes, "auto|TEXT",
-               "Take a prefix off names: auto for those of FSDP, torch.compile and DDP");
+               "Strip a prefix from names; auto: those of FSDP, torch.compile and DDP");
 }
 
 std::unique_ptr<formats::Checkpoint> open_source(const std::string& path,

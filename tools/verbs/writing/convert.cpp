@@ -19,7 +19,7 @@ class ConvertVerb : public Verb {
     declare_conversion(options, conversion_, converted_formats());
     declare_resume(options, conversion_.writing);
     options.integer("-w,--world-size", world_size_, 1, formats::kMaxWorldSize, "N",
-                    "Sharded formats: ranks to lay the folder out for; 1 if not given");
+                    "Sharded formats: number of ranks of the folder; 1 if not given");
   }
   bool divides() const override { return true; }
   int run(const CommonOptions& common, const Streams& streams) override {

@@ -28,13 +28,13 @@ std::vector<std::size_t> parse_positions(const std::string& text) {
     const char* const last = text.data() + end;
     const auto [stop, error] = std::from_chars(text.data() + at, last, position);
     if (error != std::errc() || stop != last) {
-      throw Error(ErrorCode::kUsage, cat("--join needs positions with commas between them, not ",
+      throw Error(ErrorCode::kUsage, cat("--join needs positions separated by commas, not ",
                                          formats::quote(text.substr(at, end - at))));
     }
     positions.push_back(position);
     at = end + 1;
   }
-  if (positions.size() < 2) throw Error(ErrorCode::kUsage, "--join needs two positions at least");
+  if (positions.size() < 2) throw Error(ErrorCode::kUsage, "--join needs at least two positions");
   return positions;
 }
 
@@ -54,7 +54,7 @@ class GroupsVerb : public Verb {
     options.list("--split", split_, "GLOB", "Parameters that get a group of their own");
     options.text("--join", join_, "A,B,...", "Groups that become one, by their positions");
     options.integer("--keep", keep_, 0, INT32_MAX, "N",
-                    "The group whose options stay where those of --join differ");
+                    "The group whose options are kept where the joined groups differ");
     options.text("--of", optimizer_, "KEY", "The key of the optimizer, if there are more");
   }
 
@@ -73,7 +73,7 @@ class GroupsVerb : public Verb {
   formats::GroupEdit read_options() const {
     formats::GroupEdit edit;
     if (split_.empty() == join_.empty())
-      throw Error(ErrorCode::kUsage, "give --split GLOB or --join A,B, one of the two");
+      throw Error(ErrorCode::kUsage, "give either --split GLOB or --join A,B");
     edit.split = formats::globs_of(split_);
     if (!join_.empty()) edit.join = parse_positions(join_);
     if (keep_ && join_.empty()) throw Error(ErrorCode::kUsage, "--keep is about --join");
@@ -99,7 +99,7 @@ class GroupsVerb : public Verb {
     } catch (const Error& error) {
       std::string help;
       if (error.code() == ErrorCode::kMismatch)
-        help = "; --keep N takes the options of group N, OPTION=VALUE says one";
+        help = "; --keep N takes the options of group N, OPTION=VALUE sets one";
       if (error.code() == ErrorCode::kUsage && !edit.optimizer && !edit.join.empty())
         help = "; --of KEY chooses one";
       const bool ids = std::string_view(error.what()).ends_with("globs are about names");

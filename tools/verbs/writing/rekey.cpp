@@ -61,12 +61,11 @@ class RekeyVerb : public Verb {
   }
   void declare(OptionSet& options) override {
     declare_rewriting(options, rewriting_);
-    options.choice("--to", to_, {"name", "id"}, "KEYS",
-                   "What parameters are to be called: name, id");
+    options.choice("--to", to_, {"name", "id"}, "KEYS", "How parameters are identified: name, id");
     options.flag("--flatten", flatten_,
-                 "With --to name: state.NAME.exp_avg, param_groups.NAME.lr, as torchtitan has it");
+                 "With --to name: state.NAME.exp_avg, param_groups.NAME.lr, as in torchtitan");
     options.text("--names", names_, "FILE",
-                 "Names in the order of the numbers: one a line, or a JSON list");
+                 "Names in the order of the ids: one per line, or a JSON list");
     options.text("--model", model_, "PATH",
                  "A checkpoint of the model, for names, order and shapes");
   }

@@ -28,9 +28,9 @@ class RenameVerb : public Verb {
   void declare(OptionSet& options) override {
     declare_rewriting(options, rewriting_);
     options.list("--strip-prefix", strip_, "auto|TEXT",
-                 "Take a prefix off names: auto for those of FSDP, torch.compile and DDP");
+                 "Strip a prefix from names; auto: those of FSDP, torch.compile and DDP");
     options.list("--rename", renames_, "FROM=TO",
-                 "Rename FROM, and what begins with FROM and a dot");
+                 "Rename FROM, and names that begin with FROM and a dot");
     options.text("--map", map_, "FILE", "Names to names: a JSON object, or lines 'from => to'");
     options.list("--drop", drop_, "GLOB", "Leave out names that match");
   }

@@ -26,12 +26,12 @@ void declare_resharding(OptionSet& options, ReshardingOptions& resharding) {
   declare_writing(options, resharding.writing, "Folder to write");
   declare_resume(options, resharding.writing);
   options.integer("-w,--world-size", resharding.world_size, 1, formats::kMaxWorldSize, "N",
-                  "Ranks to lay the folder out for");
+                  "Number of ranks of the folder");
   options.required();
   options.list("--shard", resharding.shard, "GLOB",
                "Cut the tensors that match, whatever the rule says");
   options.list("--replicate", resharding.replicate, "GLOB",
-               "Leave the tensors that match whole, as buffers are");
+               "Do not cut tensors that match, like buffers");
 }
 
 int reshard_checkpoint(const std::string& verb, const ReshardingOptions& resharding,

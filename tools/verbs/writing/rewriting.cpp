@@ -34,17 +34,17 @@ void add_folder_report(const std::string& source, const formats::RewrittenDcp& o
     for (std::size_t i = 0; i < left.size() && i < kMaxNamed; ++i)
       names += (names.empty() ? "" : ", ") + formats::quote(left[i]);
     if (left.size() > kMaxNamed) names += cat(" and ", left.size() - kMaxNamed, " more");
-    extras.lines.push_back("stays behind, being no part of the checkpoint: " + names);
+    extras.lines.push_back("not copied, since it is not part of the checkpoint: " + names);
   }
   if (output.unneeded_files() != 0) {
     extras.lines.push_back(cat("left out: ", output.unneeded_files(),
                                output.unneeded_files() == 1 ? " data file" : " data files",
-                               " of which nothing is needed"));
+                               " that are not needed"));
   }
   if (output.dead_bytes() != 0) {
     extras.lines.push_back(
         cat("stays on disk: ", formats::human_bytes(output.dead_bytes()),
-            " of what was dropped or replaced, in files that hold other things as well"));
+            " of dropped or replaced data, in files that hold other data as well"));
   }
   const auto& files = output.plan().files;
   const bool linked =

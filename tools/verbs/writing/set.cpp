@@ -41,7 +41,7 @@ class SetVerb : public Verb {
     options.text("--take-from", other_, "OTHER", "A checkpoint of any format, for --take");
     options.list("--take", take_, "GLOB", "Take keys of OTHER that match");
     options.flag("--replace", replace_, "A key of OTHER takes the place of one that PATH has");
-    options.flag("--retype", retype_, "Values may get another type, as the text says it");
+    options.flag("--retype", retype_, "Values may change their type to that of the new text");
   }
 
   int run(const CommonOptions& common, const Streams& streams) override {
@@ -83,8 +83,7 @@ class SetVerb : public Verb {
       return formats::spliced(source, content, read_splice(common));
     } catch (const Error& error) {
       if (error.code() != ErrorCode::kRekeyCollision || replace_) throw;
-      throw error.saying(
-          cat(error.what(), "; --replace takes it in its place, --drop leaves the old one out"));
+      throw error.saying(cat(error.what(), "; --replace replaces it, --drop removes the old one"));
     }
   }
 

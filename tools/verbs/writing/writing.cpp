@@ -258,10 +258,9 @@ formats::OutputOptions WritingOptions::output(const CommonOptions& common) const
   options.make_folders = true;
   options.team = common.team;
   if (resume && !sync) {
-    throw Error(
-        ErrorCode::kUsage,
-        "--resume goes on with what is safe on the disk, which --no-sync does not wait for; "
-        "leave one of them out");
+    throw Error(ErrorCode::kUsage,
+                "--resume needs data that is safe on the disk, and --no-sync does not wait for "
+                "that; give only one of them");
   }
   // A job on many machines may lose one of them, which its user cannot foresee.
   if (resume || (!common.team->alone() && sync)) {
@@ -292,20 +291,21 @@ void declare_writing_options(OptionSet& options, WritingOptions& writing) {
   options.negative_flag("--no-sync", writing.sync,
                         "Do not wait until the output is safe from a power cut");
   options.flag("--seal", writing.seal,
-               "Leave a seal with OUT: sizes and checksums of its files, for verify");
+               "Write a seal with OUT: sizes and checksums of its files, for verify");
 }
 
 void declare_resume(OptionSet& options, WritingOptions& writing) {
-  options.flag("--resume", writing.resume,
-               "Go on where an earlier run ended, and leave what this one has done if it is ended");
+  options.flag(
+      "--resume", writing.resume,
+      "Continue where an earlier run ended; if this one is interrupted, keep what it wrote");
 }
 
 void check_apart(const std::string& source, const std::string& destination) {
   const bool to_store = formats::is_url(destination);
   if (to_store && formats::store_of(destination) == nullptr) {
-    throw Error(ErrorCode::kUnsupported,
-                formats::escape(destination) +
-                    ": is a URL of a kind that is not written; name a local path");
+    throw Error(
+        ErrorCode::kUnsupported,
+        formats::escape(destination) + ": is a URL that cannot be written; name a local path");
   }
   if (to_store != formats::is_url(source)) return;
   const char* const relation =
@@ -348,7 +348,7 @@ void check_globals(const formats::Value& root, const CommonOptions& common) {
   // The name is in a container itself: a key, a defaultdict's factory, an OrderedDict's state.
   throw Error(ErrorCode::kGlobal,
               cat(formats::escape(common.path), ": global ", formats::quote(*unsafe.begin()),
-                  " is not known to be plain data; it stands in a container's keys or state, which "
+                  " is not known to be plain data; it is in a container's keys or state, which "
                   "--exclude cannot leave out; accept it with --allow-global ",
                   formats::escape(*unsafe.begin())));
 }

@@ -120,7 +120,7 @@ TEST_F(ReadingVerbs, diff_names_keys_dtypes_and_prefixes) {
   };
   const CliResult apart = with({});
   EXPECT_EQ(apart.status, 1);
-  EXPECT_THAT(apart.err, HasSubstr("--strip-prefix-a app.model. would make keys meet"));
+  EXPECT_THAT(apart.err, HasSubstr("--strip-prefix-a app.model. would make keys match"));
   const CliResult dtypes = with({"--strip-prefix-a", "app.model"});
   EXPECT_EQ(dtypes.status, 1);
   EXPECT_THAT(dtypes.out, HasSubstr("float32 in A, bfloat16 in B"));
@@ -212,7 +212,7 @@ TEST_F(CliTest, extract_to_standard_output_is_the_file_it_would_write) {
   EXPECT_EQ(piped.err, "");
   EXPECT_EQ(run_cli({"extract", source, key, "-", "--to", "npy"}).out, piped.out);
   EXPECT_THAT(run_cli({"extract", source, key, "-", "--to", "pt"}).err,
-              HasSubstr("standard output takes npy alone"));
+              HasSubstr("only npy can go to standard output"));
   EXPECT_EQ(run_cli({"extract", source, key, "-", "--json"}).status, 2);
   EXPECT_EQ(names().size(), 1U);
 }

@@ -204,7 +204,7 @@ TEST_F(CliTest,
     args.insert(args.end(), form.begin(), form.end());
     const CliResult result = run_cli(args);
     EXPECT_EQ(result.status, 2);
-    EXPECT_THAT(result.err, HasSubstr("--values never shows what can be told without it"));
+    EXPECT_THAT(result.err, HasSubstr("--values never shows the rest without values"));
   }
   EXPECT_FALSE(std::filesystem::exists(path("page.html")));
   const CliResult without =
@@ -232,7 +232,7 @@ TEST_F(CliTest, inspect_max_bytes_is_a_gate_over_all_files) {
   std::filesystem::remove(source + "/__0_0.distcp");
   const CliResult missing = run_cli({"inspect", source, "--max-bytes", "1GB", "--values", "never"});
   EXPECT_EQ(missing.status, 1);
-  EXPECT_THAT(missing.err, HasSubstr("1 file missing, so that the size is not known"));
+  EXPECT_THAT(missing.err, HasSubstr("1 file missing, so the size is unknown"));
 }
 
 TEST_F(CliTest, inspect_of_metadata_alone_lists_what_was_saved) {

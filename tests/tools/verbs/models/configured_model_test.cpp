@@ -157,7 +157,7 @@ TEST_F(ConfiguredModelTest, merge_lora_compares_the_result_with_the_class) {
   EXPECT_THAT(result.out, HasSubstr("compared: 16 tensors with those of GPT2LMHeadModel"));
   const CliResult none =
       run_cli({"merge-lora", step_, path("adapter"), path("n.safetensors"), "--config", "none"});
-  EXPECT_THAT(none.out, HasSubstr("compared: with nothing, without a --config"));
+  EXPECT_THAT(none.out, HasSubstr("compared: nothing, without a --config"));
 }
 
 TEST_F(ConfiguredModelTest, export_check_reads_the_result_again) {

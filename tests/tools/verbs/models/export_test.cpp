@@ -28,9 +28,9 @@ TEST_F(ExportTest, a_model_becomes_a_folder_with_its_configuration) {
                                     path("published"), "--dtype", "bf16"});
   EXPECT_EQ(result.status, 0) << result.err;
   EXPECT_THAT(result.out, HasSubstr("model: 'app.model'\n"));
-  EXPECT_THAT(result.out, HasSubstr("map: none, no built-in one takes these names\n"));
+  EXPECT_THAT(result.out, HasSubstr("map: none, no built-in map fits these names\n"));
   EXPECT_THAT(result.out,
-              HasSubstr("compared: layers with each other alone, model_type 'own' is not known\n"));
+              HasSubstr("compared: only layers with each other, model_type 'own' is not known\n"));
   EXPECT_THAT(result.out, HasSubstr("config.json: dtype float32 -> bfloat16\n"));
   EXPECT_THAT(result.out, HasSubstr("copied: config.json, tokenizer.json\n"));
   EXPECT_THAT(file_bytes(path("o/config.json")), HasSubstr("bfloat16"));

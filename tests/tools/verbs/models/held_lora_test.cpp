@@ -113,7 +113,7 @@ TEST_F(HeldLoraTest, without_settings_or_base_the_error_ends_with_the_next_comma
   add_adapter(alone, kFront, "lora_A.default", "lora_B.default");
   alone.write(path("alone.safetensors"));
   EXPECT_THAT(exported("alone.safetensors").err,
-              HasSubstr("holds an adapter alone, without its base; fsdp-ckpt merge-lora BASE " +
+              HasSubstr("holds only an adapter, without its base; fsdp-ckpt merge-lora BASE " +
                         path("alone.safetensors") + " OUT"));
   EXPECT_THAT(run_cli({"merge-lora", path("alone.safetensors"), path("m.pt"), "--alpha", "1"}).err,
               HasSubstr("fsdp-ckpt merge-lora BASE " + path("alone.safetensors") + " OUT"));
@@ -154,7 +154,7 @@ TEST_F(HeldLoraTest, names_of_other_adapters_are_not_written) {
       {"export", path("other.safetensors"), path("o"), "--config", "none", "--map", "none"});
   EXPECT_EQ(refused.status, 2);
   EXPECT_THAT(refused.err,
-              HasSubstr("c_attn.adapter.adapter_q.linear_in.weight' is of an adapter"));
+              HasSubstr("c_attn.adapter.adapter_q.linear_in.weight' is an adapter's name"));
   EXPECT_THAT(names(), Not(Contains("o")));
 }
 

@@ -59,7 +59,7 @@ TEST_F(MergeLoraTest, a_checkpoint_that_holds_base_and_adapter_is_merged_as_it_i
   write_file(held, file);
 
   EXPECT_THAT(run_cli({"merge-lora", held, path("m.safetensors")}).err,
-              HasSubstr("nothing tells lora_alpha"));
+              HasSubstr("lora_alpha is unknown"));
   const CliResult merged = run_cli({"merge-lora", held, path("m.safetensors"), "--alpha", "2"});
   EXPECT_EQ(merged.status, 0) << merged.err;
   EXPECT_THAT(merged.out, HasSubstr("1 weight with 1 update"));
@@ -170,7 +170,7 @@ TEST_F(StackedExpertsTest, parameters_that_no_map_leads_to_are_refused_with_the_
   const CliResult result = merged();
   EXPECT_EQ(result.status, 2);
   EXPECT_THAT(result.err, HasSubstr("lacks 'mlp.experts.w13', which target_parameters names"));
-  EXPECT_THAT(result.err, HasSubstr("fsdp-ckpt map --reverse with rules of your own"));
+  EXPECT_THAT(result.err, HasSubstr("fsdp-ckpt map --reverse with your own rules"));
 }
 
 TEST_F(MergeLoraTest, what_does_not_fit_is_refused_before_a_byte_is_written) {

@@ -35,7 +35,7 @@ TEST_F(AverageTest, words_are_checked) {
   };
   const std::string out = path("m.pt");
   refused({folder}, "error[USAGE]");
-  refused({folder, out}, "needs two checkpoints at least, and OUT behind them");
+  refused({folder, out}, "needs at least two checkpoints, then OUT");
   refused({folder, folder, out, "--weights", "1"}, "1 number for 2 checkpoints");
   refused({folder, folder, out, "--weights", "1,nan"}, "not 'nan' as number 2");
   refused({folder, folder, out, "--weights", "1,"}, "not '' as number 2");

@@ -46,7 +46,7 @@ TEST_F(GroupsTest, what_does_not_fit_is_refused_before_a_byte_is_written) {
     EXPECT_THAT(result.err, HasSubstr(says));
     EXPECT_TRUE(names().empty());
   };
-  refused({}, "give --split GLOB or --join");
+  refused({}, "give either --split GLOB or --join");
   refused({"--split", "blocks.0.up.bais"}, "did you mean 'blocks.0.up.bias'?");
   refused({"--split", "**"}, "nothing would change");
   refused({"--split", "**.bias", "lr=x"}, "error[TYPE]");

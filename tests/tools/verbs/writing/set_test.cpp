@@ -49,7 +49,7 @@ TEST_F(SetTest, keys_of_another_checkpoint_take_the_places_of_keys) {
   const CliResult refused = run_cli(taken);
   EXPECT_EQ(refused.status, 2);
   EXPECT_THAT(refused.err, HasSubstr("error[REKEY_COLLISION]"));
-  EXPECT_THAT(refused.err, HasSubstr("--replace takes it in its place"));
+  EXPECT_THAT(refused.err, HasSubstr("--replace replaces it"));
   std::vector<std::string> replacing = taken;
   replacing.emplace_back("--replace");
   const CliResult result = run_cli(replacing);
