@@ -432,7 +432,7 @@ def extract_refusals(tool, folder, base, one):
         bad = {key: tensor.clone() for key, tensor in changed.items()}
         bad["q.weight"][3, 5] = number
         case(bad, "error[UNSUPPORTED]", f"'q.weight' has {word} at [3, 5]", "--exclude 'q.weight'")
-    case(changed, "error[UNSUPPORTED]", "smaller side is less than a rank of 25", "and differs", "'embed_tokens.weight'", "so do", words=("--rank", 25))
+    case(changed, "error[UNSUPPORTED]", "smaller side is less than a rank of 25", "but differs", "'embed_tokens.weight'", "so do", words=("--rank", 25))
     case(changed, "error[USAGE]", "--rank", words=("--rank", 0))
     case(changed, "error[USAGE]", "--alpha", words=("--rank", 2, "--alpha", 0))
     case(changed, "error[NOT_FOUND]", words=("--rank", 2, "-k", "nothing.*"))

@@ -142,7 +142,7 @@ def halves(tmp):
     want = [n for n, _ in model.named_parameters()]
     check(set(got["optimizer"]["state"]) == set(want) and sorted(got["optimizer"]["param_groups"][0]["params"]) == sorted(want), "the optimizer")
     same(got["model"], dict(model.state_dict()), "the model")
-    refused("USAGE", "rename", nested, nested + "-x", "--rename", f"optimizer.state.{first}=optimizer.state.x", words=["'optimizer' alone"])
+    refused("USAGE", "rename", nested, nested + "-x", "--rename", f"optimizer.state.{first}=optimizer.state.x", words=["only in 'optimizer'"])
     write("rename", nested, nested + "-keys", "--rename", f"/model.{first}=model.first")
     check("first" in load(nested + "-keys")["model"] and first in load(nested + "-keys")["optimizer"]["state"], "keys alone")
     # Dropped keys are named, and their state is dropped too; dropping a whole model keeps its optimizer.

@@ -45,7 +45,7 @@ TEST_F(ConfiguredModelTest, export_finds_the_configuration_of_the_run_and_says_w
   EXPECT_EQ(file_bytes(path("o/config.json")), kGpt2Config);
   const CliResult none = run_cli({"export", step_, path("n"), "--config", "none", "--map", "none"});
   EXPECT_EQ(none.status, 0) << none.err;
-  EXPECT_THAT(none.out, HasSubstr("alone, without a --config\n"));
+  EXPECT_THAT(none.out, HasSubstr("compared: only layers with each other, without a --config\n"));
   EXPECT_THAT(none.out, HasSubstr("from_pretrained needs a config.json"));
   EXPECT_FALSE(std::filesystem::exists(path("n/config.json")));
 }
