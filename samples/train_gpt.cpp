@@ -209,7 +209,7 @@ class Trainer {
     } else if (!options_.resume.empty()) {
       report = fsdp::load(options_.resume, state, wanted);
       step_ = step_of(state.extra, *optimizer_);
-      fsdp::require_same(group_, "the step to go on from", {std::to_string(step_)});
+      fsdp::require_same(group_, "the step to resume from", {std::to_string(step_)});
       TORCH_CHECK(step_ <= options_.steps, options_.resume, " is at step ", step_,
                   ", but --steps is ", options_.steps,
                   ": nothing is left to train; --steps counts from the start of training");

@@ -61,7 +61,7 @@ void add_training(CLI::App& app, TrainOptions& options) {
       ->capture_default_str()
       ->group(group);
   app.add_option("--accumulate", options.accumulate,
-                 "Micro-batches of a step, of which the last alone reduces gradients")
+                 "Micro-batches of a step, of which only the last reduces gradients")
       ->check(kSize)
       ->capture_default_str()
       ->group(group);
@@ -81,8 +81,8 @@ void add_checkpoints(CLI::App& app, TrainOptions& options) {
       ->excludes(init)
       ->group(group);
   app.add_option("--save", options.save,
-                 "Where the state goes after the last step; what is there is replaced when the "
-                 "new one is whole")
+                 "Where to save the state after the last step; an existing checkpoint is replaced "
+                 "once the new one is complete")
       ->group(group);
   app.add_option("--state-dict-type", options.state_dict_type,
                  "sharded: a folder, a file a rank; full: one file")
@@ -109,7 +109,7 @@ void add_sharding(CLI::App& app, TrainOptions& options) {
   };
   choice("--sharding-strategy", options.sharding_strategy,
          {"full_shard", "shard_grad_op", "no_shard", "hybrid_shard", "hybrid_shard_zero2"},
-         "What is sharded; hybrid: within a node, with a copy on each");
+         "What is sharded; hybrid: within a node, with a copy on each node");
   flag("--use-orig-params", options.use_orig_params,
        "1: the optimizer sees parameters; 0: one flat tensor a unit");
   choice("--mixed-precision", options.mixed_precision, {"none", "bf16"},
@@ -171,7 +171,7 @@ TrainOptions parse_train_options(int argc, char** argv) {
       "Step s, micro-batch a of N, rank r of W reads its sequence b from token\n"
       "((((s*N + a)*W + r)*B + b)*T) mod (count - T - 1), so that runs with the same N*W*B see the "
       "same tokens.\n"
-      "Exit: 0 done, 1 it could not be done, 2 the options are wrong.",
+      "Exit status: 0 success, 1 failure, 2 wrong options.",
       "train_gpt");
   add_model_and_data(app, options);
   add_training(app, options);

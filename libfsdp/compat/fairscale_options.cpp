@@ -15,7 +15,7 @@ StrategyOptions strategy_options(const DDPFullyShardedOptions& given) {
   FSDP_CHECK(options.move_grads_to_cpu.value_or(options.cpu_offload) == options.cpu_offload,
              "move_grads_to_cpu is ", *options.move_grads_to_cpu, " and cpu_offload is ",
              options.cpu_offload,
-             ": a gradient lies where its parameter does; leave move_grads_to_cpu out");
+             ": gradients are on the device of their parameters; leave move_grads_to_cpu out");
   FSDP_CHECK(!options.fp32_reduce_scatter || options.compute_dtype,
              "fp32_reduce_scatter is for mixed precision: give a compute_dtype");
   StrategyOptions result;

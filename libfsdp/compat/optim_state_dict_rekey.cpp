@@ -119,7 +119,7 @@ class Rekey {
       converted_group.set("params", std::move(params));
       groups.emplace_back(std::move(converted_group));
     }
-    problems_.check("the optimizer's state dict is not of this model");
+    problems_.check("the optimizer's state dict does not belong to this model");
     StateDict result = given;
     result.set("state", std::move(states));
     result.set("param_groups", std::move(groups));

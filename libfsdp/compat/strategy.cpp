@@ -40,7 +40,7 @@ StrategyOptions checked(StrategyOptions options) {
                "device_mesh is for HYBRID_SHARD, found ", name_of(options.fsdp.sharding_strategy));
     FSDP_CHECK(options.device_mesh->first > 0 && options.device_mesh->second > 0,
                "device_mesh is (", options.device_mesh->first, ", ", options.device_mesh->second,
-               "); expected copies and ranks that share one");
+               "); expected (copies, ranks of a copy), both above 0");
   }
   return options;
 }
@@ -72,8 +72,8 @@ std::size_t place_among(const std::vector<c10::Device>& devices, const ProcessGr
   // init_process_group() counts ranks host by host, but the device is needed before.
   if (!local_rank && (devices.size() == 1 || group.world_size == 1)) local_rank = 0;
   FSDP_CHECK(local_rank, "parallel_devices names ", devices.size(),
-             " devices, but nothing says which of them is this rank's: the global rank does not, "
-             "because ranks may be on several nodes; set cluster_environment.local_rank");
+             " devices, but this rank's place on its node is not known (ranks may be on several "
+             "nodes); set cluster_environment.local_rank");
   check_place_among(devices, *local_rank);
   return static_cast<std::size_t>(*local_rank);
 }

@@ -86,8 +86,8 @@ at::Tensor ParallelExpertsImpl::forward(const at::Tensor& tokens, const at::Tens
   const at::Tensor flat = choices.reshape({-1});
   const at::Tensor order = at::argsort(flat, /*stable=*/true, 0, false);
   const at::Tensor counted = at::bincount(flat, {}, options.experts);
-  FSDP_CHECK(counted.size(0) == options.experts, "experts: a choice is ", counted.size(0) - 1,
-             ", and there are ", options.experts);
+  FSDP_CHECK(counted.size(0) == options.experts, "experts: expected choices below ",
+             options.experts, ", found ", counted.size(0) - 1);
   // counts[r][e]: rows that rank r sends to this rank's expert e.
   at::Tensor received_counts = counted;
   if (group->size() > 1) {

@@ -29,7 +29,7 @@ DeviceMesh::DeviceMesh(const std::shared_ptr<ProcessGroup>& group,
     const bool again = std::any_of(root->axes.begin(), root->axes.end(),
                                    [&](const auto& axis) { return axis.dim.name == dim.name; });
     FSDP_CHECK(!dim.name.empty() && !again, "DeviceMesh: the name '", dim.name,
-               again ? "' stands twice" : "' is empty");
+               again ? "' is used twice" : "' is empty");
     FSDP_CHECK(dim.size >= 1 && dim.size <= group->size(), "DeviceMesh: dimension '", dim.name,
                "' has the size ", dim.size, ", expected 1 to ", group->size());
     ranks *= dim.size;

@@ -162,8 +162,8 @@ std::shared_ptr<ProcessGroup> Group::subgroup(const std::vector<int>& ranks) {
                  ranks[i]);
       FSDP_CHECK(i == 0 || ranks[i - 1] < ranks[i], "expected ascending ranks, but got ", list);
     }
-    FSDP_CHECK(std::find(ranks.begin(), ranks.end(), rank_) != ranks.end(), "expected rank ", rank_,
-               ", which asks for it, among ", list);
+    FSDP_CHECK(std::find(ranks.begin(), ranks.end(), rank_) != ranks.end(), "expected this rank, ",
+               rank_, ", among the ranks of the group, ", list);
   });
   const auto lists = all_gather_text(shared_from_this(), list, "the ranks of subgroups");
   for (const int r : ranks) {

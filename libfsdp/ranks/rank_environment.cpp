@@ -288,11 +288,10 @@ std::optional<RankEnvironment> rank_environment(
   // Not SLURM_NTASKS: a shell of salloc has it, and a program started there is not a rank.
   if (is_set("SLURM_PROCID")) return from_slurm(Variables(get, "Slurm"));
   if (is_set("PMI_RANK") || is_set("PMI_SIZE")) return from_plain_pmi(Variables(get, "PMI"));
-  FSDP_CHECK(
-      !is_set("PMIX_RANK"),
-      "PMIX_RANK is set, but no variable says how many ranks there are: PMIx tells it to its "
-      "own library only; set RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and "
-      "MASTER_PORT, or start the program by Open MPI's mpirun or by srun");
+  FSDP_CHECK(!is_set("PMIX_RANK"),
+             "PMIX_RANK is set, but no variable says how many ranks there are: only PMIx's own "
+             "library can find out; set RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, "
+             "MASTER_ADDR and MASTER_PORT, or start the program by Open MPI's mpirun or by srun");
   return std::nullopt;
 }
 

@@ -79,8 +79,8 @@ void check_single_device(const torch::nn::Module& module, const Ignored& ignored
     }
     FSDP_CHECK(tensor.device() == *device, "parameter '", item.key(), "' is on ", tensor.device(),
                " and '", first, "' on ", *device,
-               ": a sharded module computes on one device; move the module to it, set device_id "
-               "to have what is on the CPU moved, or ignore the others");
+               ": a sharded module computes on one device; move the module to one device, set "
+               "device_id to move parameters from the CPU, or ignore the other parameters");
   }
 }
 
@@ -356,10 +356,10 @@ void ShardedModule::check_recomputed() {
     if (options().activation_checkpointing_policy(*item.value())) chosen.push_back(item.key());
   }
   if (chosen.empty()) return;
-  TORCH_WARN("activation_checkpointing_policy chooses ", chosen.size(), " modules ('",
+  TORCH_WARN("activation_checkpointing_policy selects ", chosen.size(), " modules ('",
              chosen.front(),
-             "', ...), and forward recomputes none of them: a module of C++ has no "
-             "hooks; have forward call them by fsdp::checkpoint_module(module, x)");
+             "', ...), but forward recomputes none of them: C++ modules have no hooks; call the "
+             "modules in forward through fsdp::checkpoint_module(module, x)");
 }
 
 void ShardedModule::abandon_forward(const char* what) noexcept {

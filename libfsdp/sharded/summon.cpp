@@ -47,8 +47,8 @@ class FullParams::Scope {
     if (closed_) return;
     closed_ = true;
     FSDP_CHECK(life_->engine != nullptr,
-               "full parameters outlive their sharded module, and what was written to them is "
-               "lost: end the scope of summon_full_params first");
+               "full parameters outlive their sharded module, and writes to them are lost: end the "
+               "scope of summon_full_params first");
     std::exception_ptr error;
     try {
       const OwnWork own;
@@ -180,8 +180,8 @@ FullParams ShardedModule::summon_full_params(const SummonOptions& given) {
   SummonOptions options = given;
   leave_out_option(options);
   FSDP_CHECK(!(options.writeback && options.rank0_only),
-             "summon_full_params with writeback and rank0_only: what rank 0 alone writes would "
-             "make the ranks differ; set one of the two to false");
+             "summon_full_params with writeback and rank0_only: values that only rank 0 writes "
+             "would make the ranks differ; set one of the two to false");
   FSDP_CHECK(!(options.with_grads && options.offload_to_cpu),
              "summon_full_params with with_grads and offload_to_cpu is not supported");
   FSDP_CHECK(!(options.with_grads && has_flat_parameters()),

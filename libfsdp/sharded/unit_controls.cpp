@@ -120,7 +120,7 @@ std::shared_ptr<ShardedModule> ShardedModule::part(const torch::nn::Module& inne
                                   [&](const Unit* unit) { return unit->module == &inner; });
   FSDP_CHECK(found != all.end(), "the module is not a unit of the sharded module");
   const std::string name = name_of(**found);
-  FSDP_CHECK(!name.empty(), "part() of the module itself, which has this handle");
+  FSDP_CHECK(!name.empty(), "part(): expected a module inside this one, found this module itself");
   std::shared_ptr<ShardedModule> result(new ShardedModule);
   result->wrapped_ = std::make_shared<WrappedModule>();
   result->wrapped_->module = module()->named_modules()[name];

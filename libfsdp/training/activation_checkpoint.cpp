@@ -196,12 +196,12 @@ struct CheckpointFunction : torch::autograd::Function<CheckpointFunction> {
     const auto call = c10::static_intrusive_pointer_cast<Recomputation>(
         context->saved_data.at(kRecomputation).toCapsule());
     FSDP_CHECK(torch::autograd::Engine::get_default_engine().is_checkpoint_valid(),
-               "checkpoint: expected backward() of everything, found autograd::grad or backward "
-               "with inputs, which a backward inside the backward cannot serve: call backward() "
-               "without inputs, or leave the checkpoint out");
+               "checkpoint: expected backward() without inputs, found autograd::grad or backward "
+               "with inputs, which checkpoints do not support: call backward() without inputs, or "
+               "remove the checkpoint");
     FSDP_CHECK(!at::GradMode::is_enabled(),
-               "checkpoint: expected a backward without create_graph, found one with it: gradients "
-               "of gradients do not reach through a checkpoint; leave it out");
+               "checkpoint: expected a backward without create_graph, found one with it: "
+               "checkpoints do not support gradients of gradients; remove the checkpoint");
     const auto saved = context->get_saved_variables();
     const auto inputs = detached_inputs(*call, saved);
     const auto outputs = recompute(*call, inputs);

@@ -387,7 +387,7 @@ TEST(Errors, a_communication_hook_comes_before_the_first_forward) {
   on_two_ranks([](Sharded& sharded, Gpt&, int rank) {
     gpt_loss(sharded, rank, 0).backward();
     EXPECT_THAT(error_of([&] { sharded.register_comm_hook(reduce_scatter_hook()); }),
-                HasSubstr("after a forward"));
+                HasSubstr("before the first forward"));
   });
   for (const int node_size : {1, 2}) {
     spawn_ranks(2, [&](const Group& group) {

@@ -127,8 +127,8 @@ TEST(OptimizerStateDict, everything_that_is_wrong_is_told_and_nothing_changes) {
         "'state of parameter 7: exp_avg': expected the shape [5, 7], found [7, 5]",
         "state of parameter 8: 'square_avg' is not a value that Adam keeps",
         "state of parameter 8 has no usable max_exp_avg_sq", "state of parameter 0 has no step",
-        "there is a state of '40', which is not in any param group",
-        "group 0: Adam of C++ has no maximize=True",
+        "'40' has a state, but is not in any param group",
+        "group 0: Adam in C++ does not support maximize=True",
         "group 1: option betas of Adam: expected two numbers, found tuple"})
     EXPECT_THAT(error, HasSubstr(part));
   StateDict now = optimizer_state_dict(*into.optimizer);
@@ -157,11 +157,11 @@ TEST(OptimizerStateDict, decay_is_coupled_or_not) {
   EXPECT_THAT(error_of([&] {
                 load_optimizer_state_dict(*adam.optimizer, optimizer_state_dict(*adamw.optimizer));
               }),
-              HasSubstr("Adam of C++ has no decoupled_weight_decay=True"));
+              HasSubstr("Adam in C++ does not support decoupled_weight_decay=True"));
   EXPECT_THAT(error_of([&] {
                 load_optimizer_state_dict(*adamw.optimizer, optimizer_state_dict(*adam.optimizer));
               }),
-              HasSubstr("AdamW of C++ has no decoupled_weight_decay=False"));
+              HasSubstr("AdamW in C++ does not support decoupled_weight_decay=False"));
 }
 
 TEST(OptimizerStateDict, adagrad_begins_with_a_state) {

@@ -98,8 +98,9 @@ TEST(ProcessGroup, wrong_ranks_of_subgroups_are_named_on_every_rank) {
   };
   EXPECT_THAT(error({0, 1, 3}), HasSubstr("failed on rank 1: expected ranks below 3, but got 3"));
   EXPECT_THAT(error({1, 0}), HasSubstr("failed on rank 1: expected ascending ranks, but got 1,0"));
-  EXPECT_THAT(error({0, 2}),
-              HasSubstr("failed on rank 1: expected rank 1, which asks for it, among 0,2"));
+  EXPECT_THAT(
+      error({0, 2}),
+      HasSubstr("failed on rank 1: expected this rank, 1, among the ranks of the group, 0,2"));
   const std::string found = error({0, 1});
   EXPECT_THAT(found, HasSubstr("rank 0 asked for a subgroup of ranks 0,1,2, but rank 1 of 0,1"));
   EXPECT_THAT(found, HasSubstr("rank 1 asked for a subgroup of ranks 0,1, but rank 0 of 0,1,2"));
@@ -193,7 +194,7 @@ TEST(ProcessGroup, wrong_options_are_refused) {
   options.backend = "carrier pigeons";
   const std::string backends = test::on_sim() ? "gloo, sim" : "gloo";
   EXPECT_EQ(error_of([&] { init_process_group(options); }),
-            "expected a backend out of " + backends + ", but got 'carrier pigeons'");
+            "expected one of the backends " + backends + ", but got 'carrier pigeons'");
   options.backend = "nccl";
   EXPECT_EQ(error_of([&] { init_process_group(options); }),
             "backend nccl is not part of this program (it has: " + backends + "): link fsdp::cuda");
@@ -275,11 +276,10 @@ TEST(RankMonitor, a_rank_that_ended_is_named) {
     });
   });
   // The first to find it out fails, and the other may see that failure before it finds out itself.
-  EXPECT_THAT(error, HasSubstr("rank 2 did not come: its process group has ended; "));
+  EXPECT_THAT(error, HasSubstr("rank 2 did not arrive: its process group has ended; "));
   for (const std::string rank : {"rank 0", "rank 1"}) {
-    EXPECT_THAT(error,
-                ContainsRegex(rank + ": save: rank 2 did not come: (its process group has ended|"
-                                     "another rank failed); .*rank 2 has ended"));
+    EXPECT_THAT(error, ContainsRegex(rank + ": save: rank 2 did not arrive: (its process group has "
+                                            "ended|another rank failed); .*rank 2 has ended"));
   }
 }
 

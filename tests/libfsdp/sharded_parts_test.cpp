@@ -151,7 +151,7 @@ TEST(ShardedParts, a_policy_that_recomputes_nothing_is_said_once) {
       return heard.text;
     };
     const std::string said = forward_twice(instances_of<test::BlockImpl>());
-    EXPECT_THAT(said, HasSubstr("chooses 2 modules ('blocks.0', ...)"));
+    EXPECT_THAT(said, HasSubstr("selects 2 modules ('blocks.0', ...)"));
     EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1);
     EXPECT_EQ(forward_twice([](const nn::Module&) { return false; }), "");
     EXPECT_EQ(forward_twice({}), "");

@@ -404,10 +404,10 @@ TEST(Strategy, a_global_rank_does_not_say_which_device_a_rank_takes) {
   options.cluster_environment.rank = 1;
   options.cluster_environment.world_size = 2;
   options.cluster_environment.store = c10::make_intrusive<c10d::HashStore>();
-  EXPECT_THAT(error_of([&] { Strategy<Steps>(options).setup_environment(); }),
-              HasSubstr("parallel_devices names 2 devices, but nothing says which of them is this "
-                        "rank's: the global rank does not, because ranks may be on several nodes; "
-                        "set cluster_environment.local_rank"));
+  EXPECT_THAT(
+      error_of([&] { Strategy<Steps>(options).setup_environment(); }),
+      HasSubstr("parallel_devices names 2 devices, but this rank's place on its node is not known "
+                "(ranks may be on several nodes); set cluster_environment.local_rank"));
   options.cluster_environment.local_rank = 2;
   EXPECT_THAT(error_of([&] { Strategy<Steps>(options).setup_environment(); }),
               HasSubstr("parallel_devices names 2 devices; this is rank 2 of its node"));

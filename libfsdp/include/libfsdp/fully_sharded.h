@@ -341,7 +341,7 @@ class FullyShardedDataParallel : public ShardedModule {
                   "to it, not a plain pointer");
     static_assert(std::is_base_of_v<torch::nn::Module, std::remove_cvref_t<Other>> ||
                       std::is_pointer_v<std::remove_cvref_t<Other>>,
-                  "FullyShardedDataParallel<M> is given another module than an M");
+                  "FullyShardedDataParallel<M>: the module is not an M");
   }
 
   // Collective, as is backward of its results.  Runs the module's forward in the calling thread.

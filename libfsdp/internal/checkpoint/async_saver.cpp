@@ -129,7 +129,7 @@ class AsyncSaver::Impl {
     StateDict both{{"state", state}};
     if (meta != nullptr) both.set("meta", *meta);
     StateDict copies;
-    agree(group_, "copying what is to be saved as " + folder.native(), [&] {
+    agree(group_, "copying the state to save as " + folder.native(), [&] {
       const at::NoGradGuard no_grad;
       copies = staging_.copy(both);
     });

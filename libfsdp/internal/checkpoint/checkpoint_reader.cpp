@@ -82,7 +82,7 @@ at::Tensor CheckpointReader::tensor_of(const formats::TensorValue& tensor) {
   auto result = elements.as_strided(tensor.shape, tensor.strides,
                                     static_cast<std::int64_t>(tensor.storage_offset));
   FSDP_CHECK(!tensor.conjugate && !tensor.negate,
-             "a tensor inside a value is a conjugate or a negative view, which is not read");
+             "a tensor inside a value is a conjugate or negative view, which cannot be read");
   return result;
 }
 

@@ -38,9 +38,8 @@ namespace {
 namespace dcp = formats::dcp;
 
 void check_destination(const std::filesystem::path& path, const SaveOptions& options) {
-  FSDP_CHECK(
-      !formats::is_url(path.native()), path.native(),
-      ": a URL is loaded from, but not saved to; fsdp-ckpt writes a saved checkpoint to a store");
+  FSDP_CHECK(!formats::is_url(path.native()), path.native(),
+             ": cannot save to a URL; save to a folder, and copy it to a store with fsdp-ckpt");
   if (options.overwrite) return;
   FSDP_CHECK(!std::filesystem::exists(std::filesystem::symlink_status(path)), path.native(),
              ": exists; SaveOptions::overwrite replaces it");
@@ -49,8 +48,8 @@ void check_destination(const std::filesystem::path& path, const SaveOptions& opt
 void check_whole(const StateContent& content) {
   for (const StateTensor& tensor : content.tensors) {
     FSDP_CHECK(tensor.sharded == nullptr, "'", tensor.key,
-               "': this rank has only a part of the tensor; a file holds whole tensors, which "
-               "StateDictType::kFull gives");
+               "': this rank has only a part of the tensor, but a file holds whole tensors; make "
+               "the state dict with StateDictType::kFull");
   }
 }
 

@@ -63,7 +63,8 @@ std::size_t chosen_model(const std::vector<StatePart>& models, const std::string
     const std::string key = formats::joined(models[i].path);
     if (key == "model" || key == "state_dict" || key == "module") named.push_back(i);
   }
-  FSDP_CHECK(named.size() == 1, path, ": expected one model in it, found ", models.size());
+  FSDP_CHECK(named.size() == 1, path, ": expected one model in the checkpoint, found ",
+             models.size());
   return named[0];
 }
 
@@ -139,7 +140,7 @@ class TrainingLoad {
       }
       const std::string what = path.native() + (trained.name.empty() ? "" : ", " + trained.name);
       const std::size_t model = places.empty() ? 0 : places[chosen_model(own, what)];
-      FSDP_CHECK(!places.empty(), what, ": expected one model in it, found 0");
+      FSDP_CHECK(!places.empty(), what, ": expected one model in the checkpoint, found 0");
       taken.insert(model);
       const Value& found = rest.models.at(model);
       Loaded& loaded = models_.emplace_back();
@@ -194,9 +195,9 @@ class TrainingLoad {
     if (lacks_meta_) {
       report.missing.emplace_back(kMeta);
       if (group->rank() == 0) {
-        TORCH_WARN(what, ": ", kMeta,
-                   " is not there: epoch, step and whatever else TrainingState::extra held are not "
-                   "restored");
+        TORCH_WARN(
+            what, ": ", kMeta,
+            " is missing: epoch, step and the rest of TrainingState::extra are not restored");
       }
     }
     if (scaler_)
@@ -217,8 +218,9 @@ class TrainingLoad {
   void plan_optimizers(const std::string& path, const std::vector<StatePart>& found,
                        Loaded& loaded) {
     const std::size_t wanted = loaded.trained.optimizers.size();
-    FSDP_CHECK(found.size() >= wanted, path, ": expected ", wanted, " optimizers in it, found ",
-               found.size(), "; TrainingLoadOptions::optimizers false loads the rest");
+    FSDP_CHECK(found.size() >= wanted, path, ": expected ", wanted,
+               " optimizers in the checkpoint, found ", found.size(),
+               "; set TrainingLoadOptions::optimizers to false to load the rest");
     for (std::size_t i = 0; i < found.size(); ++i) {
       const std::string key = formats::joined(found[i].path);
       if (i >= wanted) {
@@ -239,9 +241,10 @@ class TrainingLoad {
       const StateValue read = reader_.value(value, *name, left_out_);
       if (const StateDict* const dict = read.as_dict()) scaler_ = scaler_state(*dict);
     }
-    FSDP_CHECK(scaler_ || !options_.strict, path.native(),
-               ": expected the state of a gradient scaler in it (FSDPPrecision, scaler, ...), "
-               "found none; set TrainingState::grad_scaler to null to keep the scaler as it is");
+    FSDP_CHECK(
+        scaler_ || !options_.strict, path.native(),
+        ": expected the state of a gradient scaler in the checkpoint (FSDPPrecision, scaler, ...), "
+        "found none; set TrainingState::grad_scaler to null to keep the scaler as it is");
   }
 
   void read_extra(const Value& key, const Value& value) {

@@ -32,9 +32,8 @@ PartWriters::PartWriters(const std::vector<StateTensor>& tensors) {
     const auto [place, fresh] = own_.try_emplace(grouping, own, sharded.replica);
     const auto [part, replica] = place->second;
     FSDP_CHECK(part == own && replica == sharded.replica, "'", tensor.key, "': this rank has part ",
-               own, " of copy ", sharded.replica, ", but of other ",
-               grouping_text(std::get<0>(grouping), std::get<1>(grouping)), " part ", part,
-               " of copy ", replica);
+               own, " of copy ", sharded.replica, ", but part ", part, " of copy ", replica,
+               " of other ", grouping_text(std::get<0>(grouping), std::get<1>(grouping)));
   }
 }
 

@@ -107,7 +107,7 @@ class Describer {
   static void check(const at::Tensor& tensor, const std::string& key) {
     const std::string why = obstacle(tensor);
     FSDP_CHECK(why.empty(), "'", key, "': the tensor ", why,
-               "; checkpoints hold dense ones of plain dtypes");
+               "; checkpoints hold dense tensors of plain dtypes");
   }
 
   Value whole(const at::Tensor& tensor, const std::string& key) {

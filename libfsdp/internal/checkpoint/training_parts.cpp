@@ -39,8 +39,7 @@ std::vector<TrainedModel> models_of(const TrainingState& state) {
   std::vector<TrainedModel> result{{"", state.model, state.optimizers}};
   for (const TrainedModel& further : state.further) {
     const std::string& name = further.name;
-    FSDP_CHECK(further.model != nullptr, "expected a model in TrainingState::further, '", name,
-               "', found none");
+    FSDP_CHECK(further.model != nullptr, "TrainingState::further: '", name, "' has no model");
     const bool is_taken = name == "model" || name == "state_dict" ||
                           name.starts_with("optimizer") || meta.find(name) != nullptr ||
                           std::any_of(result.begin(), result.end(), [&](const TrainedModel& other) {

@@ -67,7 +67,7 @@ class TextExchange {
     const std::string elsewhere = group_.monitor().elsewhere(group_.name());
     if (!elsewhere.empty()) {
       give_up(elsewhere + " where this rank is at " + what_ +
-              ": the ranks do not run the same operators in one order");
+              ": the ranks run different operators, or run them in another order");
     }
     for (const int r : missing()) {
       if (group_.monitor().has_ended(group_.global_rank(r))) give_up("its process group has ended");
@@ -89,7 +89,7 @@ class TextExchange {
     for (const int r : missing()) {
       names += (names.empty() ? "rank " : ", rank ") + std::to_string(group_.global_rank(r));
     }
-    throw_lost(group_, what_, (names.empty() ? "" : names + " did not come: ") + why);
+    throw_lost(group_, what_, (names.empty() ? "" : names + " did not arrive: ") + why);
   }
 
   ProcessGroup& group_;

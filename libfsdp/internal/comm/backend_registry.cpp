@@ -44,7 +44,7 @@ const BackendKind& backend_kind(const std::string& name) {
   for (const auto& [other, kind] : kinds) known += (known.empty() ? "" : ", ") + other;
   FSDP_CHECK(name != "nccl", "backend nccl is not part of this program (it has: ", known,
              "): link fsdp::cuda");
-  FSDP_CHECK(false, "expected a backend out of ", known, ", but got '", name, "'");
+  FSDP_CHECK(false, "expected one of the backends ", known, ", but got '", name, "'");
 }
 
 }  // namespace fsdp::internal

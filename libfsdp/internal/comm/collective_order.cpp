@@ -48,8 +48,8 @@ void CollectiveOrder::agree(const std::string& what) {
       FSDP_CHECK(false, "rank ", group_->global_rank(static_cast<int>(rank)),
                  " is about to start the ", theirs, " where this rank starts the ", what,
                  ": the ranks run different operators, but every rank must use the units of the "
-                 "module in one order; let no branch of forward depend on the rank or on its data, "
-                 "or have every rank use the parameters of both branches");
+                 "module in one order; a branch in forward must not depend on the rank or its "
+                 "data, unless every rank uses the parameters of both branches");
     }
     const std::uint64_t times = std::stoull(texts[rank].substr(end + 1));
     alike = alike && times == forgotten_;

@@ -41,7 +41,7 @@ std::string default_backend(c10::DeviceType type) {
   std::string known;
   for (const auto& [other, backend] : backends)
     known += (known.empty() ? "" : ", ") + name_of_type(other);
-  FSDP_CHECK(false, "expected a device out of ", known, ", but got ", name_of_type(type),
+  FSDP_CHECK(false, "expected one of the devices ", known, ", but got ", name_of_type(type),
              ", for which no backend is known");
 }
 

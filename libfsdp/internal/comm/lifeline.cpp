@@ -97,7 +97,7 @@ std::uint16_t port_of(int fd) {
 Lifeline::Lifeline() : listening_(listen_anywhere()), stop_(eventfd(0, EFD_CLOEXEC)) {
   port_ = port_of(listening_.get());
   FSDP_CHECK(listening_.get() >= 0 && stop_.get() >= 0 && port_ != 0,
-             "no port to be watched by the other ranks: ", std::strerror(errno));
+             "cannot open the port by which other ranks watch this one: ", std::strerror(errno));
   note_listening(listening_.get());
 }
 

@@ -49,7 +49,7 @@ std::string address_towards(const std::string& host) {
   hints.ai_socktype = SOCK_DGRAM;
   addrinfo* found = nullptr;
   const int error = getaddrinfo(host.c_str(), "9", &hints, &found);
-  FSDP_CHECK(error == 0, "the address of rank 0, ", host, ": ", gai_strerror(error));
+  FSDP_CHECK(error == 0, "cannot resolve the address of rank 0, ", host, ": ", gai_strerror(error));
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> addresses(found, &freeaddrinfo);
   for (const addrinfo* a = found; a != nullptr; a = a->ai_next) {
     const int fd = socket(a->ai_family, SOCK_DGRAM, 0);

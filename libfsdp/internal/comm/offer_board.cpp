@@ -102,9 +102,9 @@ OfferBoard::OfferBoard(const Address& address, int rank, int size)
   FSDP_CHECK(there.get() >= 0, "cannot open ", path, ": ", std::strerror(errno));
   // The path may name something else here.
   FSDP_CHECK(::lseek(there.get(), 0, SEEK_END) == static_cast<off_t>(sizeof(Slot)) * size, path,
-             " is not what rank 0 shares");
+             " is not the memory that rank 0 shares");
   map(there.get());
-  FSDP_CHECK(slot(0).secret == address.secret, path, " is not what rank 0 shares");
+  FSDP_CHECK(slot(0).secret == address.secret, path, " is not the memory that rank 0 shares");
   sit_down();
 }
 
@@ -117,7 +117,8 @@ OfferBoard::~OfferBoard() {
 void OfferBoard::map(int descriptor) {
   void* const memory = ::mmap(nullptr, sizeof(Slot) * static_cast<std::size_t>(size_),
                               PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
-  FSDP_CHECK(memory != MAP_FAILED, "cannot map what ranks share: ", std::strerror(errno));
+  FSDP_CHECK(memory != MAP_FAILED,
+             "cannot map the memory that ranks share: ", std::strerror(errno));
   memory_ = memory;
 }
 
@@ -151,8 +152,8 @@ bool OfferBoard::can_read_all() const noexcept {
 std::uint64_t OfferBoard::offer(const void* data, std::int64_t bytes) {
   Slot& own = slot(rank_);
   const std::uint64_t number = own.offered.load(std::memory_order_relaxed) + 1;
-  FSDP_CHECK(number <= kPlaces || all_took(number - kPlaces), "more than ", kPlaces,
-             " collectives that other ranks have not taken part in");
+  FSDP_CHECK(number <= kPlaces || all_took(number - kPlaces), "another rank is more than ", kPlaces,
+             " collectives behind");
   Offer& offer = place(rank_, number);
   offer.address = reinterpret_cast<std::uint64_t>(data);
   offer.bytes = bytes;

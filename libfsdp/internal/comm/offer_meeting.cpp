@@ -13,7 +13,7 @@
 namespace fsdp::internal {
 namespace {
 
-constexpr const char* kTitle = "looking whether ranks can read each other's memory";
+constexpr const char* kTitle = "checking whether ranks can read each other's memory";
 constexpr const char* kYes = "yes";
 
 bool for_all(const std::shared_ptr<ProcessGroup>& group, bool here) {

@@ -38,8 +38,8 @@ bool OfferWork::wait(std::chrono::milliseconds timeout) {
   FSDP_CHECK(done, "not done within ", timeout.count(), " ms");
   if (!has_left_) {
     const int other = board_->of_another_size(number_);
-    FSDP_CHECK(other < 0, "rank ", other, " of the group brings another number of bytes than the ",
-               input_.nbytes(), " of this rank");
+    FSDP_CHECK(other < 0, "rank ", other, " of the group has a block of another size than the ",
+               input_.nbytes(), " bytes of this rank");
   }
   return true;
 }

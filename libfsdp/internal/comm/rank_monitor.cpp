@@ -190,7 +190,7 @@ class StoreMonitor final : public RankMonitor {
         if (note.left || note.failed) return;
         // Writes the note on that rank's behalf, because the rank will not write again.
         note.failed = note.left = true;
-        note.message = "its process has ended: it was killed, crashed, or left without a word";
+        note.message = "its process has ended: it was killed, crashed, or exited without a report";
         store.set(key, encode(note));
         board->tell(store, 1);
       });

@@ -87,8 +87,8 @@ std::vector<Newcomer> wait_for_all(StoreClient& store, const std::string& key, c
     for (const auto& who : newcomers) {
       check_agreement(newcomers.front(), who);
       auto& place = came.at(static_cast<std::size_t>(who.rank));
-      FSDP_CHECK(!place, "rank ", who.rank, " came twice, from ", place->host, " and from ",
-                 who.host, ": each process needs a rank of its own");
+      FSDP_CHECK(!place, "rank ", who.rank, " joined twice, from ", place->host, " and from ",
+                 who.host, ": each process needs its own rank");
       place = who;
     }
     if (newcomers.size() == came.size()) {

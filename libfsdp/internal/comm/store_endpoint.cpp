@@ -45,8 +45,8 @@ TorchStore served_store(const std::string& addr, std::uint16_t port,
   try {
     store = c10::make_intrusive<c10d::TCPStore>(addr, options);
   } catch (const std::exception& error) {
-    FSDP_CHECK(false, "rank 0 cannot serve the ranks at port ", port, ": ", message_of(error),
-               "; set MASTER_PORT to a free one");
+    FSDP_CHECK(false, "rank 0 cannot open its store at port ", port, ": ", message_of(error),
+               "; set MASTER_PORT to a free port");
   }
   return store;
 }
@@ -75,8 +75,8 @@ void await_listener(const std::string& addr, std::uint16_t port, const std::stri
     if (there.error == 0) return;
     const auto waited = StoreClient::Clock::now() - began;
     FSDP_CHECK(there.unknown.empty() || waited < std::min(kUnknown, timeout), "the address of ",
-               served_by, ", '", addr, "', is not known here: ", there.unknown,
-               "; set MASTER_ADDR to a name or an address of its host");
+               served_by, ", '", addr, "', cannot be resolved here: ", there.unknown,
+               "; set MASTER_ADDR to a name or address of its host");
     if (waited >= timeout)
       throw_peer_error(c10::str(served_by, " did not open the store at ", addr, ":", port,
                                 " within ", duration_text(timeout), ": ",

@@ -167,12 +167,11 @@ class Construction {
       if (ignored_.tensors.count(tensor) != 0) continue;
       const auto known = parameters_.find(tensor);
       FSDP_CHECK(known != parameters_.end(), "parameter '", item.key(),
-                 "' was registered by what initializes a module (param_init_fn, "
-                 "reset_parameters), when the parameters had been divided into units already: "
-                 "register it before");
+                 "' was registered during initialization (param_init_fn, reset_parameters), after "
+                 "the parameters were divided into units: register it earlier");
       FSDP_CHECK(still_taken(*known->second), "parameter '", item.key(),
-                 "' was given other memory after it was sharded: what initializes a module "
-                 "(param_init_fn, reset_parameters) writes only the parameters of that module");
+                 "' got other memory after it was sharded: param_init_fn and reset_parameters() "
+                 "must write only their own module's parameters");
     }
   }
 
@@ -190,7 +189,7 @@ class Construction {
     FSDP_CHECK(has_failed_ || full.requires_grad() == parameter.trainable, "parameter '",
                parameter.name(), "' ", parameter.trainable ? "required" : "did not require",
                " a gradient on the meta device, but its initialization changed that: freeze "
-               "parameters before");
+               "parameters before the module is wrapped");
     waiting_.erase(full.unsafeGetTensorImpl());
     if (full.device() != device_) full.set_data(full.to(device_));
     whole_.push_back(&parameter);

@@ -163,10 +163,9 @@ class Materializer {
 }  // namespace
 
 void run(const Materialization& materialization, nn::Module& root) {
-  FSDP_CHECK(
-      !meta_factories_active(),
-      "meta device: expected the MetaDevice scope to have ended before the module is sharded "
-      "or materialized, found it open: what is made from now on needs memory");
+  FSDP_CHECK(!meta_factories_active(),
+             "meta device: expected the MetaDevice scope to have ended before the module is "
+             "sharded or materialized, found it open: tensors made from now on need memory");
   Materializer(materialization).run(root, "");
 }
 

@@ -114,8 +114,8 @@ void Engine::set_comm_hook(const std::vector<Unit*>& units, const CommHook& hook
                "a communication hook cannot be registered for a hybrid sharding strategy");
   }
   FSDP_CHECK(!has_run_,
-             "a communication hook is registered after a forward: register it right after the "
-             "module is wrapped, so that every gradient goes through it");
+             "a communication hook must be registered before the first forward: register it right "
+             "after the module is wrapped, so that every gradient goes through it");
   change(units, [&](Unit& unit) { unit.comm_hook = hook; });
 }
 
@@ -127,10 +127,10 @@ void Engine::begin_forward() {
   FSDP_CHECK(torch::autograd::get_current_graph_task_id() == -1,
              "forward of a sharded module inside a backward: recompute parts of a module with "
              "fsdp::checkpoint instead");
-  FSDP_CHECK(!in_forward_.exchange(true),
-             "forward of a sharded module inside its own forward, or in two threads at once: it "
-             "gathers and frees one set of parameters; call it in one thread, one call after the "
-             "other");
+  FSDP_CHECK(
+      !in_forward_.exchange(true),
+      "forward of a sharded module inside its own forward, or in two threads at once: there is one "
+      "set of gathered parameters; call forward in one thread, one call after the other");
   try {
     const std::lock_guard lock(mutex_);
     open_forward();
@@ -186,8 +186,8 @@ void Engine::close_forward(bool keeps_units) {
   streams_.follow_caller();
   check_taken(/*replaceable=*/true);
   FSDP_CHECK(strangers_ == 0,
-             "forward of a sharded module ends while another thread uses its "
-             "parameters: wait for the thread in forward");
+             "forward of a sharded module ends while another thread still uses its parameters: "
+             "wait for that thread inside forward");
   in_forward_ = false;
   current_ = nullptr;
   trace_compute(nullptr, Phase::kForward);
@@ -293,8 +293,8 @@ void Engine::zero_grad(const std::vector<Unit*>& units, bool set_to_none) {
 void Engine::require_finished(const char* what) const {
   FSDP_CHECK(in_flight_.empty(), what,
              ": the last backward left gradients that are still being reduced, because "
-             "set_is_last_backward(false) was called; run a backward after "
-             "set_is_last_backward(true) before");
+             "set_is_last_backward(false) was called; first run a backward after "
+             "set_is_last_backward(true)");
 }
 
 void Engine::spoil(const std::string& why) {

@@ -41,9 +41,8 @@ void Engine::check_untouched() const {
       // Parameters that are not sharded may be written at any time.
       FSDP_CHECK(unit->always_unsharded || version_of(parameter->full) == parameter->full_version,
                  "parameter '", parameter->name(),
-                 "' was written through a tensor that was taken from it before (detach(), a "
-                 "view), which shares no memory with it any more: write it inside "
-                 "summon_full_params()");
+                 "' was written through an older detach() or view of it, which no longer shares "
+                 "its memory: write the parameter inside summon_full_params()");
     }
     for (const FlatGroup& group : unit->groups)
       FSDP_CHECK(!has_hook(group.flat), "the flat tensor of unit '", unit->name,
@@ -74,12 +73,13 @@ void Engine::follow_freezing(Unit& unit) {
 void Engine::check_taken(bool replaceable) const {
   for (const auto& unit : units_) {
     for (const auto& parameter : unit->parameters) {
-      FSDP_CHECK(still_taken(*parameter) || (replaceable && is_replaced(*parameter)), "parameter '",
-                 parameter->name(),
-                 "' is not the tensor that was sharded any more: the module was moved, cast or "
-                 "loaded after it was wrapped, or its forward replaces the tensor (set_data) by "
-                 "one of another shape, dtype or device, or by another parameter; do that before, "
-                 "or copy values into the parameters inside summon_full_params");
+      FSDP_CHECK(
+          still_taken(*parameter) || (replaceable && is_replaced(*parameter)), "parameter '",
+          parameter->name(),
+          "' is not the tensor that was sharded any more: the module was moved, cast or loaded "
+          "after it was wrapped, or its forward replaces the tensor (set_data) by one of another "
+          "shape, dtype or device, or by another parameter; do that before the module is wrapped, "
+          "or copy values into the parameters inside summon_full_params");
     }
   }
 }

@@ -37,13 +37,13 @@ void GatherChecks::check(const Unit& unit, const char* trailer, std::int64_t str
                " where this rank gathers '", unit.name,
                "': the ranks run different operators, but every rank must use the units of the "
                "module in one order");
-    FSDP_CHECK(theirs.written == written, "forward of rank ", group.global_rank(rank),
-               " wrote other values than that of this rank to parameters of unit '", unit.name, "'",
-               unit.last_written == nullptr ? std::string()
-                                            : ", here '" + unit.last_written->name() + "' last",
-               ": each rank keeps its rows of what it writes, so that what forward writes to a "
-               "parameter must not depend on the rank or on its data; leave such parameters "
-               "whole with ignored_states");
+    FSDP_CHECK(
+        theirs.written == written, "forward of rank ", group.global_rank(rank),
+        " wrote other values than forward of this rank to parameters of unit '", unit.name, "'",
+        unit.last_written == nullptr ? std::string()
+                                     : ", here '" + unit.last_written->name() + "' last",
+        ": each rank keeps only its rows, so values that forward writes to a parameter must not "
+        "depend on the rank or its data; otherwise leave the parameter whole with ignored_states");
   }
 }
 

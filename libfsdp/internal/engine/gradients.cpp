@@ -171,7 +171,7 @@ StandIn* stand_in_of(const at::Tensor& tensor) noexcept {
 
 std::string refusal(const StandIn& stand_in, const std::string& operation) {
   if (stand_in.parameter == nullptr && stand_in.group == nullptr)
-    return operation + " a gradient that was kept from an earlier step and is not there any more";
+    return operation + " a gradient of an earlier step, which no longer exists";
   const Parameter& parameter =
       stand_in.group != nullptr ? *stand_in.group->parameters.front() : *stand_in.parameter;
   const std::string name = "the gradient of parameter '" + parameter.name() + "'";
@@ -300,13 +300,14 @@ void require_reduced(const std::vector<Unit*>& units, const char* what) {
   for (const Unit* unit : units) {
     for (const FlatGroup& group : unit->groups)
       FSDP_CHECK(!group.partial.defined(), what, ": gradients of unit '", unit->name,
-                 "' are not reduced over the copies yet: its last backward ran without "
-                 "set_requires_all_reduce; run a backward with it before");
+                 "' are not reduced over the copies yet: its last backward ran after "
+                 "set_requires_all_reduce(false); first run a backward after "
+                 "set_requires_all_reduce(true)");
     for (const auto& parameter : unit->parameters)
       FSDP_CHECK(!parameter->kept.defined(), what, ": the gradient of parameter '",
                  parameter->name(),
                  "' is not reduced yet: its last backward ran without synchronization (NoSync); "
-                 "run a backward outside of NoSync before");
+                 "first run a backward outside of NoSync");
   }
 }
 

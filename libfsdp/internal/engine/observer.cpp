@@ -251,8 +251,8 @@ void ObservedCall::cast_inputs(const c10::OperatorHandle& operation, torch::jit:
   const Sharding& sharding = *unit.sharding;
   if (sharding.output_dtype && !unit.is_called) {
     FSDP_CHECK(unit.module->children().empty(), "unit '", unit.name,
-               "' has an output_dtype, and its module is made of others, so that nobody tells what "
-               "its outputs are: call it by fsdp::call(module, inputs...)");
+               "' has an output_dtype, but its module has submodules, so its outputs cannot be "
+               "found: call the module through fsdp::call(module, inputs...)");
     result_in_ = sharding.output_dtype;
   }
   if (!sharding.param_dtype) return;

@@ -49,8 +49,8 @@ at::Tensor sent(const std::shared_ptr<ProcessGroup>& group, const at::Tensor* ow
 
 StateValue broadcast_value(const std::shared_ptr<ProcessGroup>& group, const StateValue& value,
                            int src, const std::string& what) {
-  FSDP_CHECK(src >= 0 && src < group->size(), what, ": there is no rank ", src, " among ",
-             group->size());
+  FSDP_CHECK(src >= 0 && src < group->size(), what, ": expected a rank below ", group->size(),
+             ", found ", src);
   const bool own = group->rank() == src;
   std::string text;
   agree(group, what, [&] {

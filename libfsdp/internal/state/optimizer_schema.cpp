@@ -126,8 +126,8 @@ class Schema : public OptimizerSchema {
         set(own, option, *value);
       } else if (option.must_be_fixed) {
         const bool wanted = !value->is_none() && value->number() != 0;
-        FSDP_CHECK(wanted == *option.fixed.as_bool(), name_, " of C++ has no ", option.name, "=",
-                   wanted ? "True" : "False");
+        FSDP_CHECK(wanted == *option.fixed.as_bool(), name_, " in C++ does not support ",
+                   option.name, "=", wanted ? "True" : "False");
       }
     }
   }

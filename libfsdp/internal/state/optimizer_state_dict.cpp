@@ -47,8 +47,7 @@ class OptimizerLoad {
     for (std::size_t g = 0; g < groups.size(); ++g) plan_group(groups[g], groups_[g].dict(), g);
     for (const auto& [key, _] : states_.entries()) {
       if (used_.count(key) == 0)
-        problems_.add("there is a state of '" + text_of(key) +
-                      "', which is not in any param group");
+        problems_.add("'" + text_of(key) + "' has a state, but is not in any param group");
     }
     problems_.check(cat("the state dict does not fit the optimizer (", schema_.name(), ")"));
   }

@@ -43,8 +43,7 @@ class SkeletonWriter {
     } else if (const auto* tuple = value.as_tuple()) {
       write('t', tuple->items);
     } else {
-      FSDP_CHECK(value.as_sharded() == nullptr,
-                 "expected whole tensors, found one of which each rank has some rows");
+      FSDP_CHECK(value.as_sharded() == nullptr, "expected whole tensors, found a sharded one");
       write(value.dict());
     }
   }

@@ -184,7 +184,7 @@ void check_parameter(const std::string& name, const at::Tensor& tensor) {
              "which modules in it are units");
   FSDP_CHECK(!was_let_go(tensor), "parameter '", name,
              "' belonged to a sharded module that has been destroyed, and its values with it: "
-             "build the module anew");
+             "build a new module");
   FSDP_CHECK(tensor.layout() == at::kStrided, "parameter '", name, "' is ", tensor.layout(),
              ", but only dense parameters can be sharded; ignore it with ignored_states");
   FSDP_CHECK(tensor.is_floating_point() || tensor.is_complex(), "parameter '", name, "' is ",
@@ -299,7 +299,7 @@ std::vector<std::unique_ptr<Unit>> units_of(const torch::nn::Module& module,
         FSDP_CHECK(
             places.of(name, tensor).placements.size() == known->second->placed.placements.size(),
             "parameter '", known->second->name(), "' is shared with '", name,
-            "', and is a part of a larger one in one of the two places alone");
+            "', but is part of a larger one in only one of the two places");
       }
       known->second->names.push_back(name);
       continue;
@@ -307,7 +307,7 @@ std::vector<std::unique_ptr<Unit>> units_of(const torch::nn::Module& module,
     check_parameter(name, tensor);
     for (const InnerUnits& below : inner) {
       FSDP_CHECK(!name_in(below.path, name), "parameter '", name, "' was registered in '",
-                 below.path, "' after that module was sharded: register it before");
+                 below.path, "' after that module was sharded: register it before that");
     }
     auto parameter = std::make_unique<Parameter>();
     parameter->names = {name};
@@ -372,8 +372,8 @@ void check_registered(WrappedModule& wrapped, const std::vector<std::unique_ptr<
     const auto* const tensor = item.value().unsafeGetTensorImpl();
     present.insert(tensor);
     FSDP_CHECK(known.count(tensor) != 0, "parameter '", item.key(),
-               "' was registered after the module was wrapped: it is not sharded, and its "
-               "gradient would not be reduced; register it before");
+               "' was registered after the module was wrapped: it is not sharded, and its gradient "
+               "would not be reduced; register it before the module is wrapped");
   }
   for (const auto& unit : units) {
     for (const auto& parameter : unit->parameters)

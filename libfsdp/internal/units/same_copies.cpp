@@ -64,9 +64,9 @@ void require_same_copies(const std::vector<std::unique_ptr<Unit>>& units) {
         lines.push_back(line_of(*parameter));
       if (lines.empty()) continue;
       require_same(root.group(dim),
-                   "what ranks along '" + root.name(dim) +
-                       "' hold alike when the first forward begins (seed ranks alike before the "
-                       "module is built, or load the same values)",
+                   "values that must be equal on ranks along '" + root.name(dim) +
+                       "' when the first forward begins (seed ranks alike before the module is "
+                       "built, or load the same values)",
                    lines);
     }
   }

@@ -15,8 +15,8 @@ int node_size(const FsdpOptions& options) {
   if (options.node_size) return *options.node_size;
   const auto environment = rank_environment();
   FSDP_CHECK(environment && environment->local_known,
-             "a hybrid sharding strategy shards inside a node, but no launcher says "
-             "how many ranks one has: set node_size, or give process_group and replicate_group");
+             "a hybrid sharding strategy shards inside a node, but no launcher says how many ranks "
+             "a node has: set node_size, or give process_group and replicate_group");
   return environment->local_world_size;
 }
 
@@ -67,7 +67,7 @@ Mesh mesh_of(const FsdpOptions& options) {
 
 std::shared_ptr<ProcessGroup> neighbours(const std::shared_ptr<ProcessGroup>& group, int size) {
   FSDP_CHECK(size > 0 && group->size() % size == 0, "reshard_after_forward is ", size,
-             " ranks, which is not a part of the ", group->size(),
+             ", which does not divide the ", group->size(),
              " ranks over which the module is sharded");
   if (size == group->size()) return group;
   std::vector<int> ranks;

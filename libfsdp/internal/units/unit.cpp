@@ -143,9 +143,9 @@ std::string changed_since_forward(const Unit& unit) {
   });
   return "parameter '" + (found == parameters.end() ? parameters.front() : *found)->name() +
          "' of unit '" + unit.name +
-         "' was changed (by an optimizer's step, a load, or a write to its shard) between the "
-         "forward and this backward of it, which needs the values that forward had: call backward "
-         "before the step, or forward again";
+         "' was changed (by an optimizer's step, a load, or a write to its shard) between its "
+         "forward and this backward, which needs the old values: call backward before the step, or "
+         "run forward again";
 }
 
 Trailer& trailer_of(Unit& unit) noexcept {
@@ -268,8 +268,7 @@ void cut(Parameter& parameter) {
       full, full.scalar_type(), /*observer=*/std::nullopt,
       "parameter '" + parameter.name() +
           "' has no memory now: it is sharded already, while later modules are being initialized; "
-          "what initializes a module (param_init_fn, reset_parameters) writes only the "
-          "parameters of that module");
+          "param_init_fn and reset_parameters() must write only their own module's parameters");
   full.set_data(parameter.home);
 }
 

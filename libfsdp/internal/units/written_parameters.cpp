@@ -62,12 +62,10 @@ void take_zeros(at::Tensor& shard, const at::Tensor& rows, const Parameter& para
   const at::Tensor changed =
       rows.ne(before).logical_and_(rows.isnan().logical_and_(before.isnan()).logical_not_());
   FSDP_CHECK(!changed.logical_and(rows.ne(0)).any().item<bool>(), "'", writer,
-             "' writes parameter '", parameter.name(), "' inside forward where it is ",
-             c10::toString(rows.scalar_type()),
-             " by mixed precision, and leaves other values than "
-             "zeros, which would round its shard of ",
-             c10::toString(shard.scalar_type()),
-             ": leave its module in full precision with module_classes_to_ignore, or write "
+             "' writes values other than zero to parameter '", parameter.name(),
+             "' inside forward, where mixed precision makes it ", c10::toString(rows.scalar_type()),
+             ": they would round its shard of ", c10::toString(shard.scalar_type()),
+             "; leave its module in full precision with module_classes_to_ignore, or write "
              "parameters between steps, inside summon_full_params()");
   shard.masked_fill_(changed.to(shard.device()), 0);
 }

@@ -199,7 +199,7 @@ TEST_F(Training, weights_alone_need_to_be_asked_for) {
     const StateDictTypeScope scope(run.sharded, StateDictType::kSharded);
     save(folder(), run.sharded.state_dict(), group);
     EXPECT_THAT(error_of([&] { load(folder(), run.state); }),
-                HasSubstr("expected 1 optimizers in it, found 0"));
+                HasSubstr("expected 1 optimizers in the checkpoint, found 0"));
     TrainingLoadOptions options;
     options.optimizers = false;
     Trained other(group, {}, 2);
@@ -369,7 +369,7 @@ TEST_F(Training, several_models_come_back_each_with_its_optimizers) {
     }
     state.further.front().name = "other";
     EXPECT_THAT(error_of([&] { load(folder(), state); }),
-                HasSubstr("other: expected one model in it, found 0"));
+                HasSubstr("other: expected one model in the checkpoint, found 0"));
   });
 }
 

@@ -159,7 +159,7 @@ TEST(DeviceMesh, ranks_have_places_and_groups) {
     EXPECT_THAT(error_of([&] {
                   DeviceMesh(group, {{"dp", 3}, {"dp", 2}});
                 }),
-                HasSubstr("'dp' stands twice"));
+                HasSubstr("'dp' is used twice"));
   });
 }
 
@@ -442,7 +442,7 @@ TEST(TensorParallel, whole_parameters_that_differ_are_found_before_they_are_used
     const auto sharded = shard_llama(model, over(mesh["dp"]));
     const Tensor tokens = on_device(random_tokens({2, 9}, 61, 1), group);
     EXPECT_THAT(error_of([&] { model->forward(tokens); }),
-                AllOf(HasSubstr("what ranks along 'tp' hold alike"),
+                AllOf(HasSubstr("values that must be equal on ranks along 'tp'"),
                       HasSubstr("parameter 'layers.1.ffn_norm.weight'")));
     // As a load would.
     for (const auto& [name, shard] : sharded->named_parameters()) {

@@ -99,7 +99,7 @@ TEST_F(ProcessFaults, a_killed_rank_is_named) {
 TEST_F(ProcessFaults, a_rank_that_is_killed_in_a_save_is_named) {
   hit("hang before text", 1, 600'000, SIGKILL);
   expect_others_say(1,
-                    "save step-4: rank 1 did not come: another rank failed; rank 1 failed: its "
+                    "save step-4: rank 1 did not arrive: another rank failed; rank 1 failed: its "
                     "process has ended: .*");
 }
 
@@ -202,8 +202,8 @@ TEST_F(ProcessFaults, a_host_that_is_not_known_is_named) {
   ranks_.start(program("nothing", 0, 600'000), variables);
   EXPECT_EQ(ranks_.wait(0), 1);
   EXPECT_THAT(ranks_.output(0),
-              ContainsRegex("error: the address of rank 0, 'no-such-host.invalid', is not known "
-                            "here: .*; set MASTER_ADDR"));
+              ContainsRegex("error: the address of rank 0, 'no-such-host.invalid', "
+                            "cannot be resolved here: .*; set MASTER_ADDR"));
 }
 
 // It takes connections, and says nothing.
@@ -304,8 +304,8 @@ TEST_F(ProcessFaults, a_port_that_is_taken_is_named) {
   const auto other_job = ranks_.start(program("nothing", 0, 2000), torchrun(0, 2, port));
   EXPECT_EQ(ranks_.wait(other_job), 1);
   EXPECT_THAT(ranks_.output(other_job),
-              ContainsRegex("error: rank 0 cannot serve the ranks at port " + std::to_string(port) +
-                            ": .*; set MASTER_PORT to a free one"));
+              ContainsRegex("error: rank 0 cannot open its store at port " + std::to_string(port) +
+                            ": .*; set MASTER_PORT to a free port"));
 }
 
 TEST_F(ProcessFaults, jobs_follow_one_another_in_one_process) {

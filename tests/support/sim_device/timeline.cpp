@@ -212,7 +212,7 @@ void wait_on_stream(const c10::Stream& stream, const Mark& mark) {
     if (stream.id() == 0) found("of the capture, which the default stream cannot be part of");
     enter_capture(place, mark.capture, mark.clock);
   } else {
-    found("that was recorded in a capture, and is not part of it");
+    found("that was recorded in another capture");
   }
 }
 

@@ -77,7 +77,7 @@ TEST(Devices, each_type_has_the_backend_that_moves_its_tensors) {
   EXPECT_THAT(error_of([] { default_backend(c10::DeviceType::Meta); }),
               HasSubstr("but got meta, for which no backend is known"));
   EXPECT_THAT(error_of([] { default_backend(c10::DeviceType::XPU); }),
-              StartsWith("expected a device out of cpu, cuda"));
+              StartsWith("expected one of the devices cpu, cuda"));
 }
 
 TEST(Devices, only_other_devices_copy_from_pinned_memory) {

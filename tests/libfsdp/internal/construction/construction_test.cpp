@@ -156,7 +156,7 @@ TEST(Construction, initialization_of_what_was_cut_before_is_named) {
     };
     EXPECT_THAT(error_of([&] { FullyShardedDataParallel<nn::Sequential>(module, options); }),
                 AllOf(HasSubstr("'0.weight'"), HasSubstr("sharded already"),
-                      HasSubstr("writes only the parameters of that module")));
+                      HasSubstr("must write only their own module's parameters")));
   });
 }
 

@@ -219,12 +219,12 @@ TEST(ConstructionValues, what_is_changed_too_late_is_named) {
   EXPECT_THAT(refused([&](Tall& module, nn::Module& each) {
                 if (&each == module->stages[1].get()) early(module).set_data(torch::ones({4}));
               }),
-              AllOf(HasSubstr("'stages.0.second.bias'"), HasSubstr("given other memory")));
+              AllOf(HasSubstr("'stages.0.second.bias'"), HasSubstr("got other memory")));
   EXPECT_THAT(refused([&](Tall& module, nn::Module& each) {
                 if (&each == module->stages[1].get())
                   each.register_parameter("late", torch::ones({4}));
               }),
-              AllOf(HasSubstr("'stages.1.late'"), HasSubstr("register it before")));
+              AllOf(HasSubstr("'stages.1.late'"), HasSubstr("register it earlier")));
   EXPECT_THAT(refused([&](Tall& module, nn::Module& each) {
                 if (&each == module->stages[1].get())
                   module->stages[1]->as<StageImpl>()->gain.set_requires_grad(false);
