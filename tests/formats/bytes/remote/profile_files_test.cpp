@@ -79,7 +79,7 @@ TEST(ProfileFiles, KeysOfTheFileOfCredentialsCountFirst) {
   EXPECT_EQ(profile.find("aws_access_key_id"), "of-credentials");
   EXPECT_EQ(profile.find("region"), "r");
   const test::Environment other("AWS_PROFILE", "nobody");
-  test::expect_error(ErrorCode::kUsage, "AWS_PROFILE is 'nobody', and neither",
+  test::expect_error(ErrorCode::kUsage, "AWS_PROFILE is 'nobody', but neither",
                      [] { chosen_profile(); });
 }
 

@@ -145,7 +145,7 @@ TEST(MegatronFolder, parts_that_contradict_each_other_are_findings) {
        true,
        {"warning VERSION metadata.json: common_backend is present, although the common state is "
         "the item",
-        "warning VERSION metadata.json: common_backend_version is there"}},
+        "warning VERSION metadata.json: common_backend_version is present"}},
       {"unknown version",
        first + R"(, "sharded_backend_version": 2})",
        false,
