@@ -11,7 +11,7 @@ MUTANTS = [
     ("formats/families/safetensors/parser.cpp", "if (++offset_count_ > 2)", "if (++offset_count_ > (MUTANT(3) ? 3 : 2))"),
     ("formats/families/dcp/verify.cpp", "if (item.location.offset < end && last", "if (!MUTANT(4) && item.location.offset < end && last"),
     ("formats/bytes/outputs/atomic_file.cpp", "if (!options_.replace) throw", "if (!MUTANT(5) && !options_.replace) throw"),
-    ("formats/families/trainers/zero_partitions.cpp", "groups.file, &tensor, begin - from});", "groups.file, &tensor, begin - from + (MUTANT(6) ? 1 : 0)});"),
+    ("formats/families/trainers/deepspeed_model.cpp", "groups.file, &tensor, begin - from});", "groups.file, &tensor, begin - from + (MUTANT(6) ? 1 : 0)});"),
     ("formats/state/rewrite/rename.cpp", "if (used == 0) throw Error(ErrorCode::kRekeyUnused",
      "if (!MUTANT(7) && used == 0) throw Error(ErrorCode::kRekeyUnused"),
     ("formats/changes/map/matching.cpp", "if (found_[r].empty() && !rule.optional) throw", "if (!MUTANT(8) && found_[r].empty() && !rule.optional) throw"),

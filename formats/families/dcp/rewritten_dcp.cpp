@@ -40,6 +40,24 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Items begin at multiples of this, as do storages inside them.
+constexpr std::uint64_t kAlignment = 64;
+constexpr std::uint64_t kCopyBufferBytes = 4U << 20U;
+
+std::string encoded(const Value& value, const std::string& key) {
+  TorchSaveLayout layout(value);
+  if (!layout.storages().empty()) {
+    throw Error(ErrorCode::kUnsupported,
+                quote(key, 200) + ": a changed value that holds tensors cannot be written");
+  }
+  std::string out(layout.bytes(), '\0');
+  layout.write_rest({}, [&](std::uint64_t offset, std::span<const std::byte> bytes) {
+    std::ranges::transform(bytes, out.begin() + static_cast<std::ptrdiff_t>(offset),
+                           [](std::byte b) { return static_cast<char>(b); });
+  });
+  return out;
+}
+
 class AddedItems {
  public:
   // `file`: the number of the new file in locations.
@@ -107,24 +125,6 @@ class AddedItems {
   std::uint64_t bytes_ = 0;
   std::vector<Item> items_;
 };
-
-// Items begin at multiples of this, as do storages inside them.
-constexpr std::uint64_t kAlignment = 64;
-constexpr std::uint64_t kCopyBufferBytes = 4U << 20U;
-
-std::string encoded(const Value& value, const std::string& key) {
-  TorchSaveLayout layout(value);
-  if (!layout.storages().empty()) {
-    throw Error(ErrorCode::kUnsupported,
-                quote(key, 200) + ": a changed value that holds tensors cannot be written");
-  }
-  std::string out(layout.bytes(), '\0');
-  layout.write_rest({}, [&](std::uint64_t offset, std::span<const std::byte> bytes) {
-    std::ranges::transform(bytes, out.begin() + static_cast<std::ptrdiff_t>(offset),
-                           [](std::byte b) { return static_cast<char>(b); });
-  });
-  return out;
-}
 
 constexpr std::string_view kZipMagic = "PK\3\4";
 
