@@ -52,7 +52,8 @@ std::vector<std::string> near_misses(const Listing& listing) {
 
 std::string suggestion(const std::vector<std::string>& paths) {
   if (paths.empty()) return {};
-  return (paths.size() == 1 ? "; the checkpoint near it: " : "; checkpoints near it: ") + joined(paths, ", ");
+  return (paths.size() == 1 ? "; the checkpoint near it: " : "; checkpoints near it: ") +
+         joined(paths, ", ");
 }
 
 std::unique_ptr<Checkpoint> open_step(const fs::path& path, const std::vector<std::string>& names,

@@ -120,7 +120,7 @@ class States:
         if not self.case.writes():
             expect(which == "new" and left == [], f"wrote something: {self.differences()}")
             return True
-        in_place = "in place" in says or "removed before that" in says
+        in_place = any(text in says for text in ("in place", "removed before that", "removed from the run"))
         if in_place:
             expect(which in ("new", "unsealed"), f"the message says the new one is in place, or the old one removed, found {which}")
         else:

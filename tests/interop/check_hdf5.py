@@ -346,7 +346,7 @@ def check_refusals(tmp):
         ("soft_loop", "H5_LINK", in_file(lambda f: (f.__setitem__("a", h5py.SoftLink("/b")), f.__setitem__("b", h5py.SoftLink("/a")))), "soft link"),
         ("soft_nowhere", "H5_LINK", in_file(lambda f: f.__setitem__("a", h5py.SoftLink("/none"))), "soft link"),
         ("soft_to_external", "H5_LINK", in_file(lambda f: (f.__setitem__("b", h5py.ExternalLink("/etc/passwd", "/")), f.__setitem__("a", h5py.SoftLink("/b")))), ""),
-        ("cycle", "H5_LINK", in_file(cycle), "circle"),
+        ("cycle", "H5_LINK", in_file(cycle), "cycle"),
         ("lzf", "UNSUPPORTED", in_file(unknown_filter), "32000"),
         ("big_endian", "H5_TYPE", in_file(lambda f: f.__setitem__("x", np.arange(3, dtype=">f4"))), "big-endian"),
         ("big_endian_int", "H5_TYPE", in_file(lambda f: f.__setitem__("x", np.arange(3, dtype=">i2"))), "big-endian"),

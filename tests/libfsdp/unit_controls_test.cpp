@@ -195,7 +195,7 @@ TEST(UnitControls, a_unit_is_kept_by_some_ranks_until_its_backward) {
                   Composed(group,
                            [](FullyShardOptions& options) { options.reshard_after_forward = 3; });
                 }),
-                HasSubstr("reshard_after_forward is 3 ranks"));
+                HasSubstr("reshard_after_forward is 3, which does not divide"));
   });
 }
 

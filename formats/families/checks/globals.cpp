@@ -289,9 +289,10 @@ void check_output_names(const std::filesystem::path& output, const std::string& 
   }
   if (scan.findings.empty()) return;
   const Finding& finding = scan.findings.front();
-  throw Error(finding.code,
-              cat(place(finding.file, finding.key),
-                  ": the names in its pickles cannot be read, so nothing was written: ", finding.message));
+  throw Error(
+      finding.code,
+      cat(place(finding.file, finding.key),
+          ": the names in its pickles cannot be read, so nothing was written: ", finding.message));
 }
 
 }  // namespace fsdp::formats

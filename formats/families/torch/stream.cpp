@@ -339,8 +339,9 @@ TorchFile read_torch_legacy(const ByteSource& source, std::uint64_t archive) {
   const Value info = next("system info");
   const Value* little = info.find("little_endian");
   if (little != nullptr && !little->as_bool().value_or(true)) {
-    throw Error(ErrorCode::kUnsupported,
-                "written on a big-endian machine by a version that does not record the order of bytes");
+    throw Error(
+        ErrorCode::kUnsupported,
+        "written on a big-endian machine by a version that does not record the order of bytes");
   }
   file.root = next("object");
   const Value keys = next("storage keys");

@@ -183,8 +183,8 @@ class DeepSpeedCheckpoint : public ModelFiles {
         fail(ErrorCode::kMetaType, file, "has no valid 'partition_count'");
       if (ranks_ != 0 && (*count != ranks_ || *stage != stage_)) {
         fail(ErrorCode::kMetaType, file,
-             cat("is of stage ", *stage, " on ", *count, " ranks, other files are of stage ", stage_,
-                 " on ", ranks_, ": the files are from two saves"));
+             cat("is of stage ", *stage, " on ", *count, " ranks, other files are of stage ",
+                 stage_, " on ", ranks_, ": the files are from two saves"));
       }
       ranks_ = *count;
       stage_ = *stage;
@@ -202,8 +202,8 @@ class DeepSpeedCheckpoint : public ModelFiles {
     if (missing.count() == 0) return;
     findings_.push_back(
         {.code = ErrorCode::kShardMissing,
-         .message = cat("the checkpoint is of ", ranks_,
-                        " ranks; missing *_optim_states.pt: rank ", missing.text())});
+         .message = cat("the checkpoint is of ", ranks_, " ranks; missing *_optim_states.pt: rank ",
+                        missing.text())});
   }
 
   void read_parameters() {

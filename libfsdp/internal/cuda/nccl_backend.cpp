@@ -13,9 +13,9 @@
 #include <torch/csrc/distributed/c10d/FlightRecorder.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
-#include "libfsdp/internal/cuda/nccl_config.h"
 #include "libfsdp/internal/comm/backend_registry.h"
 #include "libfsdp/internal/comm/flight_record.h"
+#include "libfsdp/internal/cuda/nccl_config.h"
 
 namespace fsdp {
 using namespace internal;
