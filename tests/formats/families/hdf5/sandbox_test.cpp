@@ -173,7 +173,7 @@ TEST_F(Sandbox, an_exit_without_a_word_is_an_error) {
 
 TEST_F(Sandbox, too_much_processor_time_ends_it) {
   limits_.cpu_seconds = 1;
-  expect_failure("more than 1 seconds of processor time", [] {
+  expect_failure("ended after 1 seconds of processor time", [] {
     for (std::atomic<bool> forever{true}; forever;) {
     }
     return std::string();

@@ -334,7 +334,7 @@ TEST(TorchLegacy, is_refused_where_its_parts_contradict) {  // P30
   const std::string sound = legacy();
   EXPECT_TRUE(read(sound).legacy);
   expect_error(ErrorCode::kTrailing, "1 bytes follow the last storage", [&] { read(sound + "x"); });
-  expect_error(ErrorCode::kTruncated, "wanted", [&] { read(sound.substr(0, sound.size() - 1)); });
+  expect_error(ErrorCode::kTruncated, "needed", [&] { read(sound.substr(0, sound.size() - 1)); });
   const std::string magic = sound.substr(0, 15);  // PROTO 2, LONG1 of ten bytes, STOP
   const auto built = [&](const std::string& version, const std::string& info,
                          const std::string& root, const std::string& keys,
