@@ -67,9 +67,9 @@ std::uint64_t RunJournal::room(std::size_t files) const {
   return most - std::min(most - 1, pending_bytes_);
 }
 
-void RunJournal::add(JournalEntry entry, const std::set<OutputFile*>& files) {
+void RunJournal::add(const JournalEntry& entry, const std::set<OutputFile*>& files) {
   for (const JournalEntry::Run& run : entry.runs) pending_bytes_ += run.bytes;
-  pending_.push_back(std::move(entry));
+  pending_.push_back(entry);
   pending_files_.insert(files.begin(), files.end());
   // Extents end at round offsets of their files, a little before they are full.
   if (pending_bytes_ < options_.extent_bytes / 2) return;

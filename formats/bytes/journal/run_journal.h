@@ -66,7 +66,7 @@ class RunJournal : public Journal {
   const std::vector<JournalEntry>& found() const override { return found_; }
   Error damaged(const std::string& what) const override;
   std::uint64_t room(std::size_t files) const override;
-  void add(JournalEntry entry, const std::set<OutputFile*>& files) override;
+  void add(const JournalEntry& entry, const std::set<OutputFile*>& files) override;
 
  private:
   std::string plan_text(int temporary);

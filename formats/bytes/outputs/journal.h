@@ -70,7 +70,7 @@ class Journal {
   virtual std::uint64_t room(std::size_t /*files*/) const { return UINT64_MAX; }
   // Records what was written to these files.  Less than half an extent waits for the next entry.
   // Lifetime: the files live as long as the output.  Throws: kIo, kNoSpace.
-  virtual void add(JournalEntry /*entry*/, const std::set<OutputFile*>&) {}
+  virtual void add(const JournalEntry& /*entry*/, const std::set<OutputFile*>& /*files*/) {}
 };
 
 // Returns the journal that records nothing.

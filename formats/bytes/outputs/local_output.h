@@ -24,12 +24,12 @@ class LocalOutput : private Unfinished {
  public:
   LocalOutput(const LocalOutput&) = delete;
   LocalOutput& operator=(const LocalOutput&) = delete;
+  ~LocalOutput() override;
 
  protected:
   // Throws: like NewFolders and OutputPlace.
   LocalOutput(const std::filesystem::path& destination, const OutputOptions& options,
               OutputKind kind);
-  ~LocalOutput() override;
   // Makes the temporary, or takes the one that the journal goes on with.
   // Throws: like OutputPlace::claim and Journal::takes.
   void claim();
