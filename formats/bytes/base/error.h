@@ -145,6 +145,7 @@ enum class Remedy {
   kNameFormat,          // name the format of the output
   kGiveNames,           // name the parameters in their order
   kGiveModel,           // name the parameters, or give a checkpoint of the model
+  kRekeyToNames,        // give parameters that have numbers their names
   kRekeyFirst,          // name the parameters for `rekey`, and go on with what it writes
   kMoreMemory,          // allow more memory
   kTakeOne,             // take what differs from the first or the last checkpoint, or choose keys

@@ -149,8 +149,7 @@ class GroupEditor {
       return names_of_ids(optimizer_,
                           model_order(checkpoint_, content_, "the model in the checkpoint"));
     } catch (const Error& error) {
-      // Leaves out the hint, which is about options that give names.
-      throw Error(error.code(), cat(error.what(), "; globs need names"));
+      throw Error(error.code(), cat(error.what(), "; globs need names"), {Remedy::kRekeyToNames});
     }
   }
 

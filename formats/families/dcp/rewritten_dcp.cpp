@@ -26,6 +26,7 @@
 #include "formats/bytes/files/shared_files.h"
 #include "formats/bytes/outputs/file.h"
 #include "formats/containers/pickle/value.h"
+#include "formats/families/dcp/added_items.h"
 #include "formats/families/dcp/megatron.h"
 #include "formats/families/dcp/metadata_writer.h"
 #include "formats/families/dcp/names.h"
@@ -39,92 +40,6 @@ namespace fsdp::formats {
 namespace {
 
 namespace fs = std::filesystem;
-
-// Items begin at multiples of this, as do storages inside them.
-constexpr std::uint64_t kAlignment = 64;
-constexpr std::uint64_t kCopyBufferBytes = 4U << 20U;
-
-std::string encoded(const Value& value, const std::string& key) {
-  TorchSaveLayout layout(value);
-  if (!layout.storages().empty()) {
-    throw Error(ErrorCode::kUnsupported,
-                quote(key, 200) + ": a changed value that holds tensors cannot be written");
-  }
-  std::string out(layout.bytes(), '\0');
-  layout.write_rest({}, [&](std::uint64_t offset, std::span<const std::byte> bytes) {
-    std::ranges::transform(bytes, out.begin() + static_cast<std::ptrdiff_t>(offset),
-                           [](std::byte b) { return static_cast<char>(b); });
-  });
-  return out;
-}
-
-class AddedItems {
- public:
-  // `file`: the number of the new file in locations.
-  explicit AddedItems(std::uint32_t file) : file_(file) {}
-
-  // Adds a value as a torch.save item.  `key` is for messages.
-  // Throws: kUnsupported for tensors inside, the errors of write_pickle.
-  Location add(const Value& value, const std::string& key) {
-    std::string item = encoded(value, key);
-    const Location location = place(item.size());
-    items_.push_back({location.offset, std::move(item), std::nullopt});
-    return location;
-  }
-
-  // Adds another copy of an item of the source.
-  Location copy(const Location& source) {
-    Location location = place(source.length);
-    location.transform = source.transform;
-    items_.push_back({location.offset, {}, source});
-    return location;
-  }
-
-  bool empty() const { return items_.empty(); }
-  std::uint64_t bytes() const { return bytes_; }
-  void write(const Folder& folder, const Index& source, OutputFile& out) const {
-    std::shared_ptr<const File> file;
-    std::optional<std::uint32_t> number;  // of the open file
-    for (const Item& item : items_) {
-      if (!item.source) {
-        out.write_at(item.offset, std::as_bytes(std::span(item.bytes)));
-        continue;
-      }
-      if (number != item.source->file) {
-        number = item.source->file;
-        file = folder.open_member(source.files[*number].name);
-      }
-      std::vector<std::byte> buffer(std::min(item.source->length, kCopyBufferBytes));
-      for (std::uint64_t at = 0; at < item.source->length;) {
-        const std::uint64_t count =
-            std::min<std::uint64_t>(buffer.size(), item.source->length - at);
-        const std::span<std::byte> part = std::span(buffer).first(count);
-        file->read_at(item.source->offset + at, part);
-        out.write_at(item.offset + at, part);
-        at += count;
-      }
-    }
-  }
-
- private:
-  struct Item {
-    std::uint64_t offset = 0;
-    std::string bytes;               // the whole item; if empty:
-    std::optional<Location> source;  // the item to copy
-  };
-  Location place(std::uint64_t bytes) {
-    Location location;
-    location.file = file_;
-    location.offset = (bytes_ + kAlignment - 1) / kAlignment * kAlignment;
-    location.length = bytes;
-    bytes_ = location.offset + bytes;
-    return location;
-  }
-
-  std::uint32_t file_;
-  std::uint64_t bytes_ = 0;
-  std::vector<Item> items_;
-};
 
 constexpr std::string_view kZipMagic = "PK\3\4";
 

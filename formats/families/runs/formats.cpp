@@ -77,7 +77,7 @@ std::unique_ptr<Output> trainer_output(const OutputRequest& asked) {
 }  // namespace
 
 const std::vector<Format>& format_table() {
-  using enum OutputKind;
+  using enum OutputGroup;
   static const std::vector<Format> rows = {
       {.word = "dcp",
        .labels = {{"generic", "sharded checkpoint (torch.distributed.checkpoint)"},
@@ -198,12 +198,12 @@ const OutputFormat* output_format(std::string_view word) {
   return nullptr;
 }
 
-std::vector<std::string> output_words(std::initializer_list<OutputKind> kinds) {
+std::vector<std::string> output_words(std::initializer_list<OutputGroup> groups) {
   std::vector<std::string> words;
-  for (const OutputKind kind : kinds) {
+  for (const OutputGroup group : groups) {
     for (const Format& format : format_table()) {
       for (const OutputFormat& output : format.outputs) {
-        if (output.kind == kind) words.emplace_back(output.word);
+        if (output.group == group) words.emplace_back(output.word);
       }
     }
   }
@@ -214,7 +214,7 @@ std::string own_output_word(const CheckpointDescription& description) {
   for (const Format& format : format_table()) {
     if (format.word != description.format) continue;
     for (const OutputFormat& output : format.outputs) {
-      if (output.kind == OutputKind::kFull || output.kind == OutputKind::kSharded)
+      if (output.group == OutputGroup::kFull || output.group == OutputGroup::kSharded)
         return std::string(output.word);
     }
   }

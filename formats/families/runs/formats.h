@@ -11,6 +11,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "formats/bytes/base/team.h"
@@ -45,7 +46,7 @@ struct OutputRequest {
   const CreateOptions& options;
 };
 
-enum class OutputKind {
+enum class OutputGroup {
   kFull,      // holds a full state dict, for any program
   kSharded,   // divided over ranks
   kTrainer,   // as a trainer lays it out
@@ -55,7 +56,7 @@ enum class OutputKind {
 // A way to write checkpoints.
 struct OutputFormat {
   std::string_view word;  // of --to
-  OutputKind kind;
+  OutputGroup group;
   std::unique_ptr<Output> (*plan)(const OutputRequest& request);
   std::vector<std::string_view> suffixes = {};  // of files that are written so if --to is not given
 };
@@ -84,8 +85,8 @@ const Format* format_of(const ByteSource& file);
 
 // Returns the way to write of that word; nullptr if there is none.
 const OutputFormat* output_format(std::string_view word);
-// Returns the words of these kinds, one kind after the other.
-std::vector<std::string> output_words(std::initializer_list<OutputKind> kinds);
+// Returns the words of these groups, one group after the other.
+std::vector<std::string> output_words(std::initializer_list<OutputGroup> groups);
 // Returns the word by which a checkpoint is written in its own format; empty if there is none.
 std::string own_output_word(const CheckpointDescription& description);
 

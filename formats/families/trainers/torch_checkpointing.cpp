@@ -36,11 +36,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Opens a JSON file; objects become dicts, arrays lists.
-// Throws: kLimitSize, kJson, kJsonDepth, kIo, beginning with the path.
-std::unique_ptr<Checkpoint> open_json_values(const std::filesystem::path& folder,
-                                             const std::string& name);
-
 // Configurations have kilobytes.
 constexpr std::uint64_t kMaxBytes = 64U << 20U;
 
@@ -115,6 +110,8 @@ class JsonValues : public Checkpoint {
   std::unordered_map<std::string, Value> values_;
 };
 
+// Opens a JSON file; objects become dicts, arrays lists.
+// Throws: kLimitSize, kJson, kJsonDepth, kIo, beginning with the path.
 std::unique_ptr<Checkpoint> open_json_values(const std::filesystem::path& folder,
                                              const std::string& name) {
   return std::make_unique<JsonValues>(folder_at(folder), name);

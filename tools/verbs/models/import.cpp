@@ -24,7 +24,7 @@ namespace fsdp::cli {
 namespace {
 
 using formats::cat;
-using formats::OutputKind;
+using formats::OutputGroup;
 using formats::Value;
 using formats::map::Direction;
 
@@ -52,7 +52,7 @@ class ImportVerb : public Verb {
   void declare(OptionSet& options) override {
     declare_conversion(
         options, conversion_,
-        formats::output_words({OutputKind::kSharded, OutputKind::kMegatron, OutputKind::kFull}));
+        formats::output_words({OutputGroup::kSharded, OutputGroup::kMegatron, OutputGroup::kFull}));
     options.choice("--from", from_, {"hf"}, "KIND", "hf: a folder of Hugging Face's layout");
     options.text("--map", map_, "MAP",
                  "A built-in map or a file of rules, applied backwards; or none");

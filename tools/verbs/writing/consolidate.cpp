@@ -18,7 +18,7 @@ class ConsolidateVerb : public Verb {
             "fsdp-ckpt consolidate step-400 hf/ --max-shard-size 5GB -k 'model.**'"};
   }
   void declare(OptionSet& options) override {
-    declare_conversion(options, conversion_, formats::output_words({formats::OutputKind::kFull}));
+    declare_conversion(options, conversion_, formats::output_words({formats::OutputGroup::kFull}));
     declare_resume(options, conversion_.writing);
   }
   bool divides() const override { return true; }

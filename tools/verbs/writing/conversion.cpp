@@ -31,7 +31,7 @@ namespace {
 
 using formats::joined;
 using formats::Leaf;
-using formats::OutputKind;
+using formats::OutputGroup;
 using formats::Value;
 using formats::megatron::Form;
 
@@ -122,12 +122,12 @@ void change_form(Prepared& prepared, Value& content, Form& form, Form to) {
 }  // namespace
 
 std::vector<std::string> output_formats() {
-  return formats::output_words({OutputKind::kFull, OutputKind::kSharded, OutputKind::kTrainer});
+  return formats::output_words({OutputGroup::kFull, OutputGroup::kSharded, OutputGroup::kTrainer});
 }
 
 std::vector<std::string> converted_formats() {
   return formats::output_words(
-      {OutputKind::kFull, OutputKind::kSharded, OutputKind::kTrainer, OutputKind::kMegatron});
+      {OutputGroup::kFull, OutputGroup::kSharded, OutputGroup::kTrainer, OutputGroup::kMegatron});
 }
 
 void declare_conversion_options(OptionSet& options, ConversionOptions& conversion,

@@ -102,8 +102,6 @@ class GroupsVerb : public Verb {
         help = "; --keep N takes the options of group N, OPTION=VALUE sets one";
       if (error.code() == ErrorCode::kUsage && !edit.optimizer && !edit.join.empty())
         help = "; --of KEY chooses one";
-      const bool ids = std::string_view(error.what()).ends_with("globs need names");
-      if (ids) help = "; rekey --to name gives parameters their names";
       if (help.empty()) throw;
       throw error.saying(error.what() + help);
     }
