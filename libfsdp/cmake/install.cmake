@@ -2,10 +2,10 @@
 # What find_package(fsdp COMPONENTS torch cuda) reads; see formats/cmake/install.cmake for the rest, and for the component.
 include(GNUInstallDirs)
 
-# The public headers. detail/ is not public, but the templates in the other headers need it.
+# The public headers.
 set(headers
-  activation_checkpoint.h agree.h checkpoint.h comm_hooks.h detail/forward_inputs.h detail/meta_factories.h
-  detail/wrap_policy_inl.h device_mesh.h fairscale_options.h fsdp.h fully_shard.h fully_sharded.h gathered.h grad_scaler.h
+  activation_checkpoint.h agree.h checkpoint.h comm_hooks.h device_mesh.h fairscale_options.h fsdp.h fully_shard.h
+  fully_sharded.h gathered.h grad_scaler.h
   memory_estimate.h meta_device.h nccl_options.h optim/adamw.h optim_state_dict.h options.h parallel/differentiable.h
   parallel/expert_parallel.h parallel/tensor_parallel.h param_groups.h placement.h process_group.h
   reduce.h shard_layout.h state_dict.h state_value.h strategy.h tensor_tree.h unit_call.h wrap_policy.h)

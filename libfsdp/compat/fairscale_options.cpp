@@ -3,10 +3,8 @@
 
 #include <algorithm>
 
-#include <c10/util/Exception.h>
-
 #include "libfsdp/internal/comm/errors.h"
-#include "libfsdp/internal/construction/left_out_option.h"
+#include "libfsdp/internal/comm/left_out.h"
 
 namespace fsdp {
 

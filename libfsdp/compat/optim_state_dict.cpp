@@ -4,7 +4,6 @@
 
 #include <sstream>
 #include <utility>
-#include <vector>
 
 #include <ATen/Functions.h>
 #include <c10/util/Exception.h>
@@ -65,7 +64,7 @@ class Build {
         }
         for (const OptimPiece& piece : target.pieces) {
           add(target, piece);
-          names.emplace_back(piece.name);
+          names.emplace_back(piece.name());
         }
       }
       StateDict group = schema_.options_of(optimizer_.param_groups()[g].options());
@@ -107,22 +106,18 @@ class Build {
     layouts_.set(target.name, layout_text(*target.flat, model_));
     const ParamState state = state_of(schema_, optimizer_, target.tensor);
     if (state.empty()) return;
-    StateDict values;
-    if (state.step) values.set("step", step_tensor(*state.step));
-    for (const auto& [name, tensor] : state.tensors) values.set(name, placed(tensor));
-    states_.set(target.name, std::move(values));
+    states_.set(target.name, values_of(state, [&](const auto&, const at::Tensor& tensor) {
+                  return placed(tensor);
+                }));
   }
 
   void add(const OptimTarget& target, const OptimPiece& piece) {
     const ParamState state = state_of(schema_, optimizer_, target.tensor);
     if (state.empty()) return;
-    StateDict values;
-    if (state.step) values.set("step", step_tensor(*state.step));
-    for (const auto& [name, tensor] : state.tensors) {
-      StateValue value = value_of(target, piece, name, tensor);
-      if (kept_) values.set(name, std::move(value));
-    }
-    if (kept_) states_.set(piece.name, std::move(values));
+    StateDict values = values_of(state, [&](const std::string& name, const at::Tensor& tensor) {
+      return value_of(target, piece, name, tensor);
+    });
+    if (kept_) states_.set(piece.name(), std::move(values));
   }
 
   StateValue value_of(const OptimTarget& target, const OptimPiece& piece, const std::string& name,
@@ -132,7 +127,7 @@ class Build {
     const at::Tensor rows = target.view_of(piece, tensor);
     if (!full) return sharded_tensor(*piece.parameter, placed(rows));
     const at::Tensor whole =
-        gather_rows(*piece.parameter, rows, "all-gather of " + name + " of '" + piece.name + "'");
+        gather_rows(*piece.parameter, rows, "all-gather of " + name + " of '" + piece.name() + "'");
     return kept_ ? StateValue(placed(whole)) : StateValue();
   }
 

@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include <c10/util/Exception.h>
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 
@@ -32,7 +31,16 @@ class Numbering {
       if (names.empty()) order.push_back(item.value().unsafeGetTensorImpl());
       names.push_back(item.key());
     }
-    if (optimizer != nullptr) order = parameters_of(*optimizer, names_of);
+    if (optimizer != nullptr) {
+      order.clear();
+      for (const auto& group : optimizer->param_groups()) {
+        for (const at::Tensor& tensor : group.params()) {
+          FSDP_CHECK(names_of.contains(tensor.unsafeGetTensorImpl()), "parameter ", order.size(),
+                     " of the optimizer is not in the model");
+          order.push_back(tensor.unsafeGetTensorImpl());
+        }
+      }
+    }
     for (const c10::TensorImpl* tensor : order) {
       const auto& names = names_of.at(tensor);
       for (const std::string& name : names)
@@ -54,20 +62,6 @@ class Numbering {
   }
 
  private:
-  template <typename NamesOf>
-  static std::vector<const c10::TensorImpl*> parameters_of(const torch::optim::Optimizer& optimizer,
-                                                           const NamesOf& names_of) {
-    std::vector<const c10::TensorImpl*> order;
-    for (const auto& group : optimizer.param_groups()) {
-      for (const at::Tensor& tensor : group.params()) {
-        FSDP_CHECK(names_of.count(tensor.unsafeGetTensorImpl()) != 0, "parameter ", order.size(),
-                   " of the optimizer is not in the model");
-        order.push_back(tensor.unsafeGetTensorImpl());
-      }
-    }
-    return order;
-  }
-
   std::vector<std::string> names_;
   std::unordered_map<std::string, std::int64_t> numbers_;
 };
@@ -77,25 +71,6 @@ StateKey key_in(const StateValue& value) {
   FSDP_CHECK(value.as_int() != nullptr, "expected a name or a number of a parameter, found ",
              value.kind_name());
   return *value.as_int();
-}
-
-StateValue value_of(const StateKey& key) {
-  if (const auto* name = std::get_if<std::string>(&key)) return *name;
-  return std::get<std::int64_t>(key);
-}
-
-const StateList& params_of(const StateDict& group) {
-  const StateList* const params = group.at("params").as_list();
-  FSDP_CHECK(params != nullptr, "'params' is ", group.at("params").kind_name(),
-             ", expected a list");
-  return *params;
-}
-
-const StateList& groups_of(const StateDict& dict) {
-  const StateList* const groups = dict.at("param_groups").as_list();
-  FSDP_CHECK(groups != nullptr, "'param_groups' is ", dict.at("param_groups").kind_name(),
-             ", expected a list");
-  return *groups;
 }
 
 class Rekey {
@@ -108,13 +83,14 @@ class Rekey {
     for (const auto& [key, value] : given.at("state").dict().entries())
       states.set(converted(key), value);
     StateList groups;
-    for (const StateValue& group : groups_of(given)) {
+    for (const StateValue& group : list_at(given, "param_groups")) {
       std::vector<StateKey> keys;
-      for (const StateValue& value : params_of(group.dict()))
+      for (const StateValue& value : list_at(group.dict(), "params"))
         keys.push_back(converted(key_in(value)));
       std::sort(keys.begin(), keys.end());
       StateList params;
-      for (const StateKey& key : keys) params.push_back(value_of(key));
+      for (const StateKey& key : keys)
+        std::visit([&](const auto& any) { params.emplace_back(any); }, key);
       StateDict converted_group = group.dict();
       converted_group.set("params", std::move(params));
       groups.emplace_back(std::move(converted_group));
@@ -159,8 +135,8 @@ StateDict rekey_optim_state_dict(const StateDict& optim_state_dict, OptimStateKe
     any_other = any_other || name != (key_type == OptimStateKeyType::kParamName);
   };
   for (const auto& [key, _] : optim_state_dict.at("state").dict().entries()) look(key);
-  for (const StateValue& group : groups_of(optim_state_dict)) {
-    for (const StateValue& value : params_of(group.dict())) look(key_in(value));
+  for (const StateValue& group : list_at(optim_state_dict, "param_groups")) {
+    for (const StateValue& value : list_at(group.dict(), "params")) look(key_in(value));
   }
   if (!any_other) return optim_state_dict;
   return Rekey(key_type, Numbering(model, optimizer)).run(optim_state_dict);

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include <ATen/Functions.h>
-#include <c10/util/Exception.h>
 
 #include "libfsdp/fully_sharded.h"
 #include "libfsdp/internal/comm/collectives.h"
@@ -28,9 +27,7 @@ class Scatter {
     for (const auto& group : optim_targets(model, optimizer)) {
       for (const OptimTarget& target : group) {
         for (const OptimPiece& piece : target.pieces) {
-          parameters_.emplace(piece.name, piece.parameter);
-          for (const std::string& alias : piece.aliases)
-            parameters_.emplace(alias, piece.parameter);
+          for (const std::string& name : piece.names) parameters_.emplace(name, piece.parameter);
         }
       }
     }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Converts state by the names of parameters to the input for the optimizer on this rank.
+#include <algorithm>
 #include <set>
 #include <unordered_map>
 #include <unordered_set>
@@ -7,7 +8,6 @@
 #include <vector>
 
 #include <ATen/Functions.h>
-#include <c10/util/Exception.h>
 #include <torch/optim/optimizer.h>
 
 #include "formats/bytes/base/text.h"
@@ -37,15 +37,12 @@ class ToLoad {
         states_(given.at("state").dict()),
         layouts_(given.find("flat_layouts")),
         targets_(optim_targets(model, optimizer)) {
-    const StateList* const groups = given.at("param_groups").as_list();
-    FSDP_CHECK(groups != nullptr, "'param_groups' is ", given.at("param_groups").kind_name(),
-               ", expected a list");
-    for (const StateValue& group : *groups) groups_.push_back(&group.dict());
+    for (const StateValue& group : list_at(given, "param_groups")) groups_.push_back(&group.dict());
     if (layouts_ != nullptr) {
       // Flat tensors pass unchanged, each as one parameter.
       for (auto& group : targets_) {
         for (OptimTarget& target : group) {
-          if (target.flat != nullptr) target.pieces = {{target.name, {}, nullptr}};
+          if (target.flat != nullptr) target.pieces = {{{target.name}, nullptr}};
         }
       }
     }
@@ -78,10 +75,7 @@ class ToLoad {
  private:
   void read_groups() {
     for (std::size_t g = 0; g < groups_.size(); ++g) {
-      const StateList* const names = groups_[g]->at("params").as_list();
-      FSDP_CHECK(names != nullptr, "'params' of group ", g, " is ",
-                 groups_[g]->at("params").kind_name(), ", expected a list");
-      for (const StateValue& name : *names) {
+      for (const StateValue& name : list_at(*groups_[g], "params", cat(" of group ", g))) {
         FSDP_CHECK(name.as_string() != nullptr, "group ", g,
                    " holds numbers of parameters, expected names: see rekey_optim_state_dict");
         group_of_.emplace(*name.as_string(), g);
@@ -97,9 +91,10 @@ class ToLoad {
       for (const OptimPiece& piece : target.pieces) {
         const auto found = group_of_.find(key_of(piece, group_of_));
         if (found == group_of_.end()) {
-          keys_.missing.push_back(piece.name);
+          keys_.missing.push_back(piece.name());
         } else if (from.insert(found->second).second) {
-          others += cat(others.empty() ? "" : ", ", quote(piece.name), " of group ", found->second);
+          others +=
+              cat(others.empty() ? "" : ", ", quote(piece.name()), " of group ", found->second);
         }
       }
     }
@@ -114,22 +109,21 @@ class ToLoad {
   // Returns the name of the piece that is in `keys`; the first name if none is.
   template <typename Keys>
   static std::string key_of(const OptimPiece& piece, const Keys& keys) {
-    for (const std::string& alias : piece.aliases) {
-      if (keys.find(piece.name) == keys.end() && keys.find(alias) != keys.end()) return alias;
-    }
-    return piece.name;
+    const auto found = std::find_if(piece.names.begin(), piece.names.end(), [&](const auto& name) {
+      return keys.find(name) != keys.end();
+    });
+    return found == piece.names.end() ? piece.name() : *found;
   }
 
   const StateDict* entry_of(const OptimPiece& piece) {
-    known_.insert(piece.name);
-    known_.insert(piece.aliases.begin(), piece.aliases.end());
-    const StateValue* found = states_.find(piece.name);
-    for (const std::string& alias : piece.aliases) {
-      if (found == nullptr) found = states_.find(alias);
+    known_.insert(piece.names.begin(), piece.names.end());
+    const StateValue* found = nullptr;
+    for (const std::string& name : piece.names) {
+      if (found == nullptr) found = states_.find(name);
     }
     if (found == nullptr) return nullptr;
     if (found->as_dict() == nullptr)
-      problems_.add(cat(quote(piece.name), ": expected a dict, found ", found->kind_name()));
+      problems_.add(cat(quote(piece.name()), ": expected a dict, found ", found->kind_name()));
     return found->as_dict();
   }
 
@@ -143,7 +137,7 @@ class ToLoad {
       if (entry == nullptr) continue;
       for (const auto& [key, value] : entry->entries()) {
         const std::string name = text_of(key);
-        const std::string what = piece.name + ": " + name;
+        const std::string what = piece.name() + ": " + name;
         if (value.is_none()) continue;
         if (name != "step") {
           add_tensor(result, target, piece, name, value);
@@ -151,11 +145,11 @@ class ToLoad {
         }
         const std::int64_t found = step_of(value, what);
         if (first.empty()) {
-          first = piece.name;
+          first = piece.name();
           step = found;
           result.set("step", step_tensor(step));
         } else if (found != step) {
-          problems_.add(cat(quote(piece.name), " is at step ", found, " and ", quote(first),
+          problems_.add(cat(quote(piece.name()), " is at step ", found, " and ", quote(first),
                             " at step ", step, ", but both lie in ", quote(target.name),
                             ": set use_orig_params"));
         }
@@ -166,7 +160,7 @@ class ToLoad {
 
   void add_tensor(StateDict& result, const OptimTarget& target, const OptimPiece& piece,
                   const std::string& name, const StateValue& value) {
-    const std::string what = piece.name + ": " + name;
+    const std::string what = piece.name() + ": " + name;
     at::Tensor rows;
     if (piece.parameter == nullptr) {
       rows = whole_in(value, what, target.tensor.sizes(), problems_);
@@ -213,12 +207,10 @@ class ToLoad {
   }
 
   bool same_layout(const OptimTarget& target) {
-    const StateValue* const found = layouts_->dict().find(target.name);
-    const std::string expected = layout_text(*target.flat, model_);
-    const std::string* const text = found == nullptr ? nullptr : found->as_string();
-    if (text != nullptr && *text == expected) return true;
-    problems_.add(cat(quote(target.name), ": expected the layout '", expected, "', found ",
-                      text == nullptr ? "none" : "'" + *text + "'",
+    const std::string problem =
+        layout_problem(layouts_->dict().find(target.name), *target.flat, model_);
+    if (problem.empty()) return true;
+    problems_.add(cat(quote(target.name), problem,
                       ": state of LOCAL_STATE_DICT fits only the same module, units and number "
                       "of ranks"));
     known_.insert(target.name);

@@ -4,26 +4,22 @@
 #include <algorithm>
 #include <unordered_set>
 
-#include <c10/util/Exception.h>
 #include <torch/optim/optimizer.h>
 
 #include "libfsdp/checkpoint.h"
-#include "libfsdp/internal/checkpoint/lightning_meta.h"
+#include "libfsdp/internal/checkpoint/trainer_entries.h"
+#include "libfsdp/internal/comm/backend_registry.h"
 #include "libfsdp/internal/comm/collectives.h"
 #include "libfsdp/internal/comm/devices.h"
 #include "libfsdp/internal/comm/errors.h"
-#include "libfsdp/internal/construction/left_out_option.h"
-#include "libfsdp/internal/state/broadcast_value.h"
+#include "libfsdp/internal/comm/left_out.h"
+#include "libfsdp/internal/state/state_skeleton.h"
+#include "libfsdp/internal/units/sharding.h"
 #include "libfsdp/optim_state_dict.h"
 
 namespace fsdp {
 using namespace internal;
 namespace {
-
-bool is_hybrid_strategy(ShardingStrategy strategy) {
-  return strategy == ShardingStrategy::kHybridShard ||
-         strategy == ShardingStrategy::kHybridShardZero2;
-}
 
 StrategyOptions checked(StrategyOptions options) {
   leave_out_option(options);
@@ -36,8 +32,8 @@ StrategyOptions checked(StrategyOptions options) {
              name_of(options.state_dict_type),
              "; expected FULL_STATE_DICT (one file) or SHARDED_STATE_DICT (a folder)");
   if (options.device_mesh) {
-    FSDP_CHECK(is_hybrid_strategy(options.fsdp.sharding_strategy),
-               "device_mesh is for HYBRID_SHARD, found ", name_of(options.fsdp.sharding_strategy));
+    FSDP_CHECK(is_hybrid(options.fsdp.sharding_strategy), "device_mesh is for HYBRID_SHARD, found ",
+               name_of(options.fsdp.sharding_strategy));
     FSDP_CHECK(options.device_mesh->first > 0 && options.device_mesh->second > 0,
                "device_mesh is (", options.device_mesh->first, ", ", options.device_mesh->second,
                "); expected (copies, ranks of a copy), both above 0");
@@ -45,14 +41,14 @@ StrategyOptions checked(StrategyOptions options) {
   return options;
 }
 
-AnyStateDictConfig model_config(StateDictType type, bool to_cpu) {
-  if (type == StateDictType::kSharded) return ShardedStateDictConfig{{to_cpu}};
-  return FullStateDictConfig{{to_cpu}, true};
-}
-
-AnyOptimStateDictConfig optim_config(StateDictType type, bool to_cpu) {
-  if (type == StateDictType::kSharded) return ShardedOptimStateDictConfig{{to_cpu}};
-  return FullOptimStateDictConfig{{to_cpu}, true};
+// Returns a scope in which state dicts have the form that the strategy saves.
+StateDictTypeScope saved_form(ShardedModule& module, const StrategyOptions& options) {
+  const bool to_cpu = options.state_dict_to_cpu;
+  if (options.state_dict_type == StateDictType::kSharded)
+    return StateDictTypeScope(module, StateDictType::kSharded, ShardedStateDictConfig{{to_cpu}},
+                              ShardedOptimStateDictConfig{{to_cpu}});
+  return StateDictTypeScope(module, StateDictType::kFull, FullStateDictConfig{{to_cpu}, true},
+                            FullOptimStateDictConfig{{to_cpu}, true});
 }
 
 void check_place_among(const std::vector<c10::Device>& devices, int local_rank) {
@@ -116,18 +112,6 @@ void StrategyBase::teardown() {
   group_.reset();
 }
 
-c10::Device StrategyBase::root_device() const {
-  return process_group()->device();
-}
-
-int StrategyBase::global_rank() const {
-  return process_group()->rank();
-}
-
-int StrategyBase::world_size() const {
-  return process_group()->size();
-}
-
 const std::shared_ptr<ProcessGroup>& StrategyBase::process_group() const {
   FSDP_CHECK(group_, "there is no process group yet; call setup_environment() first");
   return group_;
@@ -179,10 +163,6 @@ std::string StrategyBase::broadcast(const std::string& text, int src) const {
   return *broadcast(StateValue(text), src).as_string();
 }
 
-std::filesystem::path StrategyBase::broadcast(const std::filesystem::path& path, int src) const {
-  return broadcast(path.string(), src);
-}
-
 at::Tensor StrategyBase::broadcast(const at::Tensor& tensor, int src) const {
   const StateValue result = broadcast(StateValue(tensor), src);
   return result.as_tensor()->to(tensor.device());
@@ -199,18 +179,13 @@ void StrategyBase::require_setup() const {
 
 StateDict StrategyBase::lightning_module_state_dict() const {
   require_setup();
-  const StateDictTypeScope scope(
-      *sharded(), options_.state_dict_type,
-      model_config(options_.state_dict_type, options_.state_dict_to_cpu));
+  const StateDictTypeScope scope = saved_form(*sharded(), options_);
   return sharded()->state_dict();
 }
 
 StateDict StrategyBase::optimizer_state(const torch::optim::Optimizer& optimizer) const {
   require_setup();
-  const StateDictTypeScope scope(
-      *sharded(), options_.state_dict_type,
-      model_config(options_.state_dict_type, options_.state_dict_to_cpu),
-      optim_config(options_.state_dict_type, options_.state_dict_to_cpu));
+  const StateDictTypeScope scope = saved_form(*sharded(), options_);
   StateDict state = optim_state_dict(*sharded(), optimizer);
   if (options_.state_dict_type == StateDictType::kSharded || state.empty()) return state;
   return rekey_optim_state_dict(state, OptimStateKeyType::kParamId, *sharded()->module());

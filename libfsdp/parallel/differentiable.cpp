@@ -12,6 +12,7 @@
 
 #include "libfsdp/internal/comm/collectives.h"
 #include "libfsdp/internal/comm/errors.h"
+#include "libfsdp/internal/units/gather_rows.h"
 
 namespace fsdp::differentiable {
 namespace {
@@ -55,29 +56,13 @@ at::Tensor summed(const at::Tensor& tensor, const Group& group) {
   return result;
 }
 
-// Returns the tensor with `dim` first, padded with zeros to `size`.
-at::Tensor padded(const at::Tensor& tensor, std::int64_t dim, std::int64_t size) {
-  const at::Tensor first = tensor.transpose(0, dim);
-  if (first.size(0) == size) return first.contiguous();
-  std::vector<std::int64_t> shape = first.sizes().vec();
-  shape[0] = size;
-  at::Tensor result = at::zeros(shape, first.options());
-  result.narrow(0, 0, first.size(0)).copy_(first);
-  return result;
-}
-
 at::Tensor joined(const at::Tensor& part, std::int64_t dim, const Group& group, std::int64_t size) {
   const std::int64_t share = share_of(size, group);
   const std::int64_t own =
       std::min(size, (group->rank() + 1) * share) - std::min(size, group->rank() * share);
   FSDP_CHECK(part.size(dim) == own, "gathering activations: this rank's part of ", size,
              " along dimension ", dim, " is ", own, ", found ", part.sizes());
-  const at::Tensor input = padded(part, dim, share);
-  std::vector<std::int64_t> shape = input.sizes().vec();
-  shape[0] = share * group->size();
-  const at::Tensor result = at::empty(shape, input.options());
-  internal::all_gather(group, result, input, "all-gather of activations").wait();
-  return result.narrow(0, 0, size).transpose(0, dim).contiguous();
+  return internal::gather_along(part, dim, size, group, "all-gather of activations");
 }
 
 at::Tensor own_part(const at::Tensor& tensor, std::int64_t dim, const Group& group) {
@@ -90,7 +75,7 @@ at::Tensor own_part(const at::Tensor& tensor, std::int64_t dim, const Group& gro
 at::Tensor scattered(const at::Tensor& tensor, std::int64_t dim, const Group& group) {
   const std::int64_t size = tensor.size(dim);
   const std::int64_t share = share_of(size, group);
-  const at::Tensor input = padded(tensor, dim, share * group->size());
+  const at::Tensor input = internal::padded_along(tensor, dim, share * group->size());
   std::vector<std::int64_t> shape = input.sizes().vec();
   shape[0] = share;
   const at::Tensor result = at::empty(shape, input.options());
@@ -99,9 +84,16 @@ at::Tensor scattered(const at::Tensor& tensor, std::int64_t dim, const Group& gr
   return result.narrow(0, 0, std::min(size, first + share) - first).transpose(0, dim).contiguous();
 }
 
-std::int64_t size_of(const at::Tensor& part, std::int64_t dim, const Group& group,
-                     std::optional<std::int64_t> size) {
-  return size.value_or(part.size(dim) * group->size());
+// `backward`: what the gradient of the whole becomes.
+template <typename Backward>
+at::Tensor gathered(const at::Tensor& part, std::int64_t dim, const Group& group,
+                    std::optional<std::int64_t> size, Backward* backward) {
+  if (group->size() == 1) return part;
+  const std::int64_t along = checked_dim(part, dim);
+  const std::int64_t whole = size.value_or(part.size(along) * group->size());
+  return Function::apply(
+      part, [=](const at::Tensor& input) { return joined(input, along, group, whole); },
+      [=](const at::Tensor& gradient) { return backward(gradient, along, group); });
 }
 
 }  // namespace
@@ -122,22 +114,12 @@ at::Tensor copy(const at::Tensor& tensor, const Group& group) {
 
 at::Tensor all_gather(const at::Tensor& part, std::int64_t dim, const Group& group,
                       std::optional<std::int64_t> size) {
-  if (group->size() == 1) return part;
-  const std::int64_t along = checked_dim(part, dim);
-  const std::int64_t whole = size_of(part, along, group, size);
-  return Function::apply(
-      part, [=](const at::Tensor& input) { return joined(input, along, group, whole); },
-      [=](const at::Tensor& gradient) { return reduce_scatter(gradient, along, group); });
+  return gathered(part, dim, group, size, reduce_scatter);
 }
 
 at::Tensor gather(const at::Tensor& part, std::int64_t dim, const Group& group,
                   std::optional<std::int64_t> size) {
-  if (group->size() == 1) return part;
-  const std::int64_t along = checked_dim(part, dim);
-  const std::int64_t whole = size_of(part, along, group, size);
-  return Function::apply(
-      part, [=](const at::Tensor& input) { return joined(input, along, group, whole); },
-      [=](const at::Tensor& gradient) { return split(gradient, along, group); });
+  return gathered(part, dim, group, size, split);
 }
 
 at::Tensor reduce_scatter(const at::Tensor& tensor, std::int64_t dim, const Group& group) {

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 #include <ATen/Functions.h>
 #include <torch/nn/init.h>

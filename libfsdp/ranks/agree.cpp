@@ -5,7 +5,6 @@
 #include <string_view>
 #include <utility>
 
-#include <c10/util/Exception.h>
 #include <c10/util/hash.h>
 
 #include "libfsdp/internal/comm/collectives.h"

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "libfsdp/nccl_options.h"
 
-#include <c10/util/Exception.h>
-
 #include "libfsdp/internal/comm/errors.h"
 
 namespace fsdp {

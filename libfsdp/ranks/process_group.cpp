@@ -1,33 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "libfsdp/process_group.h"
 
+#include <signal.h>
+
 #include <algorithm>
-#include <atomic>
+#include <ctime>
+#include <numeric>
 #include <set>
 #include <thread>
-#include <utility>
 
-#include <c10/util/Exception.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "libfsdp/agree.h"
 #include "libfsdp/internal/comm/backend_registry.h"
-#include "libfsdp/internal/comm/call_state.h"
 #include "libfsdp/internal/comm/collectives.h"
 #include "libfsdp/internal/comm/devices.h"
 #include "libfsdp/internal/comm/errors.h"
 #include "libfsdp/internal/comm/flight_record.h"
+#include "libfsdp/internal/comm/group_internals.h"
+#include "libfsdp/internal/comm/left_out.h"
 #include "libfsdp/internal/comm/lifeline.h"
 #include "libfsdp/internal/comm/network_address.h"
-#include "libfsdp/internal/comm/offer_meeting.h"
-#include "libfsdp/internal/comm/pipe_signal.h"
-#include "libfsdp/internal/comm/rank_monitor.h"
+#include "libfsdp/internal/comm/offer_work.h"
 #include "libfsdp/internal/comm/rendezvous.h"
 #include "libfsdp/internal/comm/store_client.h"
-#include "libfsdp/internal/comm/store_endpoint.h"
-#include "libfsdp/internal/construction/left_out_option.h"
+#include "libfsdp/internal/comm/waits.h"
 
 namespace fsdp {
 using namespace internal;
@@ -40,6 +39,40 @@ using std::chrono::milliseconds;
 constexpr milliseconds kGrace(1000);
 constexpr milliseconds kReaders(10'000);
 constexpr milliseconds kPause(5);
+
+sigset_t pipe_signal() noexcept {
+  sigset_t result;
+  sigemptyset(&result);
+  sigaddset(&result, SIGPIPE);
+  return result;
+}
+
+// While it lives, SIGPIPE is blocked in the calling thread, and for good in every thread started
+// meanwhile: their writes to a rank that has ended fail with EPIPE, an error that names the rank,
+// instead of ending the program.  Gloo and the store's server write to sockets from their own
+// threads without MSG_NOSIGNAL.  Python ignores the signal, a C++ program does not, and a library
+// must not decide that for the whole process.
+class PipeSignalBlocked {
+ public:
+  PipeSignalBlocked() noexcept {
+    const sigset_t pipe = pipe_signal();
+    pthread_sigmask(SIG_BLOCK, &pipe, &before_);
+  }
+  // Drops a signal that came meanwhile.
+  ~PipeSignalBlocked() {
+    if (sigismember(&before_, SIGPIPE) != 0) return;
+    const sigset_t pipe = pipe_signal();
+    const timespec at_once{};
+    while (sigtimedwait(&pipe, nullptr, &at_once) == SIGPIPE) {
+    }
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  PipeSignalBlocked(const PipeSignalBlocked&) = delete;
+  PipeSignalBlocked& operator=(const PipeSignalBlocked&) = delete;
+
+ private:
+  sigset_t before_{};
+};
 
 // Shared by all groups of a job.
 struct Job {
@@ -60,7 +93,7 @@ struct Job {
   std::vector<std::string> networks;  // by global rank
 };
 
-class Group final : public ProcessGroup, public std::enable_shared_from_this<Group> {
+class Group final : public GroupInternals, public std::enable_shared_from_this<Group> {
  public:
   // `ranks` are global.
   Group(std::shared_ptr<const Job> job, std::string name, std::vector<int> ranks, int rank)
@@ -87,7 +120,7 @@ class Group final : public ProcessGroup, public std::enable_shared_from_this<Gro
   const c10::intrusive_ptr<c10d::Backend>& backend() const noexcept override { return backend_; }
   StoreClient* store() const noexcept override { return job_->client.get(); }
   RankMonitor& monitor() const noexcept override { return *job_->monitor; }
-  CallState& calls() noexcept override { return calls_; }
+  CallState& calls() const noexcept override { return calls_; }
 
   std::shared_ptr<ProcessGroup> subgroup(const std::vector<int>& ranks) override;
 
@@ -104,7 +137,7 @@ class Group final : public ProcessGroup, public std::enable_shared_from_this<Gro
   const std::vector<int> ranks_;
   const int rank_;
   c10::intrusive_ptr<c10d::Backend> backend_;
-  CallState calls_;
+  mutable CallState calls_;
   int subgroup_count_ = 0;
 };
 
@@ -142,10 +175,7 @@ void Group::start(const Group* parent) {
   try {
     backend_ = kind.make(wanted);
   } catch (const std::exception& error) {
-    job_->monitor->lost();
-    const std::string diagnosis = job_->monitor->diagnosis();
-    throw_peer_error("connecting the ranks by " + job_->backend + ": " + message_of(error) +
-                     (diagnosis.empty() ? "" : "; " + diagnosis));
+    throw_lost(*this, "connecting the ranks by " + job_->backend, message_of(error));
   }
   // A rank finishes before others have connected to it: it must not leave while they connect.
   if (size() > 1) all_gather_text(shared_from_this(), "", "connecting the ranks");
@@ -226,20 +256,15 @@ void Group::leave_backend() noexcept {
   left->push_back(std::move(backend_));
 }
 
-struct Place {
-  int rank = 0;
-  int world_size = 1;
-  std::optional<int> local_rank;
-  std::string master_addr;
-  std::uint16_t master_port = 0;
-};
-
-Place place_of(const ProcessGroupOptions& options) {
+// Returns where this process stands; local_known says whether local_rank does.
+RankEnvironment place_of(const ProcessGroupOptions& options) {
   FSDP_CHECK(options.rank.has_value() == options.world_size.has_value(),
              "expected both rank and world_size in the options, or neither");
-  Place place;
+  RankEnvironment place;
   if (options.rank) {
-    place = {*options.rank, *options.world_size, std::nullopt, "", 0};
+    place.rank = *options.rank;
+    place.world_size = *options.world_size;
+    place.local_known = false;
     FSDP_CHECK(place.world_size > 0 && place.rank >= 0 && place.rank < place.world_size,
                "expected a rank below the world size, but got rank ", place.rank, " of ",
                place.world_size);
@@ -252,16 +277,15 @@ Place place_of(const ProcessGroupOptions& options) {
                "no launcher's variables are set (torchrun's RANK and WORLD_SIZE, Open MPI's "
                "OMPI_COMM_WORLD_RANK, PMI_RANK of MPICH and Intel MPI, Slurm's SLURM_PROCID): "
                "start the program by one of them, or set rank and world_size in the options");
-    place = {environment->rank, environment->world_size, std::nullopt, environment->master_addr,
-             environment->master_port};
-    if (environment->local_known) place.local_rank = environment->local_rank;
+    place = *environment;
   }
   FSDP_CHECK(!options.local_rank || *options.local_rank >= 0,
              "expected a local_rank that is not negative, but got ",
              options.local_rank.value_or(0));
-  if (options.local_rank) place.local_rank = options.local_rank;
-  if (options.master_addr) place.master_addr = *options.master_addr;
-  if (options.master_port) place.master_port = *options.master_port;
+  place.local_known = place.local_known || options.local_rank;
+  place.local_rank = options.local_rank.value_or(place.local_known ? place.local_rank : 0);
+  place.master_addr = options.master_addr.value_or(place.master_addr);
+  place.master_port = options.master_port.value_or(place.master_port);
   return place;
 }
 
@@ -300,10 +324,6 @@ std::string backend_of(const ProcessGroupOptions& options) {
   return options.backend;
 }
 
-c10::DeviceType device_type_of(const ProcessGroupOptions& options, const BackendKind& kind) {
-  return options.device_id ? options.device_id->type() : kind.device_type;
-}
-
 // Collective.  Chooses the device of this rank.  `type` is that of all ranks.
 void choose_device(const std::shared_ptr<ProcessGroup>& group, Job& job, c10::DeviceType type,
                    const std::optional<c10::Device>& given) {
@@ -316,12 +336,6 @@ void choose_device(const std::shared_ptr<ProcessGroup>& group, Job& job, c10::De
     choice.visible = visible_devices(choice.type);
     job.device = device_of_rank(choice);
   });
-}
-
-std::vector<int> all_of(int world_size) {
-  std::vector<int> result;
-  for (int r = 0; r < world_size; ++r) result.push_back(r);
-  return result;
 }
 
 }  // namespace
@@ -342,11 +356,11 @@ std::shared_ptr<ProcessGroup> init_process_group(const ProcessGroupOptions& give
   const ProcessGroupOptions options = with_option_left_out(given);
   const std::string backend = backend_of(options);
   const auto& kind = backend_kind(backend);
-  const c10::DeviceType type = device_type_of(options, kind);
+  const c10::DeviceType type = options.device_id ? options.device_id->type() : kind.device_type;
   check_nccl_options(options.nccl);
   FSDP_CHECK(options.timeout.count() > 0, "expected a timeout above zero, but got ",
              options.timeout.count(), " ms");
-  const Place place = place_of(options);
+  const RankEnvironment place = place_of(options);
   const PipeSignalBlocked in_threads_started_here;
   auto job = std::make_shared<Job>();
   job->backend = backend;
@@ -354,11 +368,11 @@ std::shared_ptr<ProcessGroup> init_process_group(const ProcessGroupOptions& give
   job->timeout = options.timeout;
   job->warn_after = std::min(options.warn_after, options.timeout / 2);
   job->direct_copies = options.direct_copies;
-  job->local_rank = place.local_rank.value_or(0);
+  job->local_rank = place.local_rank;
   job->towards = place.master_addr;
   std::string name = "fsdp";
   if (place.world_size == 1) {
-    job->monitor = make_lone_monitor();
+    job->monitor = std::make_shared<RankMonitor>();
     job->networks = {""};
   } else {
     const auto store = options.store.get();
@@ -370,7 +384,8 @@ std::shared_ptr<ProcessGroup> init_process_group(const ProcessGroupOptions& give
     // Jobs may follow one another at one store.
     const auto count = job->client->add("fsdp/jobs_of/" + std::to_string(place.rank), 1, deadline);
     name += "/" + std::to_string(count);
-    job->monitor = make_rank_monitor(job->client, name + "/", place.rank, place.world_size);
+    job->monitor =
+        std::make_shared<RankMonitor>(job->client, name + "/", place.rank, place.world_size);
     Newcomer self{place.rank,  place.world_size, backend, name_of_type(type),
                   host_name(), network_id(),     {}};
     if (!in_this_process(job->place.store)) {
@@ -381,10 +396,12 @@ std::shared_ptr<ProcessGroup> init_process_group(const ProcessGroupOptions& give
     const auto newcomers =
         join(*job->client, name + "/", self, job->place.served_here, options.timeout);
     for (const auto& who : newcomers) job->networks.push_back(who.network);
-    if (!place.local_rank) job->local_rank = local_rank_of(newcomers, place.rank);
+    if (!place.local_known) job->local_rank = local_rank_of(newcomers, place.rank);
     if (job->lifeline) watch_others(*job, newcomers, self);
   }
-  auto group = std::make_shared<Group>(job, name, all_of(place.world_size), place.rank);
+  std::vector<int> all(static_cast<std::size_t>(place.world_size));
+  std::iota(all.begin(), all.end(), 0);
+  auto group = std::make_shared<Group>(job, name, std::move(all), place.rank);
   choose_device(group, *job, type, options.device_id);
   if (!options.flight_record_prefix.empty() && kind.flight_record) {
     job->flight_record = std::make_shared<FlightRecord>(

@@ -6,10 +6,9 @@
 #include <string_view>
 #include <vector>
 
-#include <c10/util/Exception.h>
-
 #include "formats/bytes/base/crc32.h"
 #include "libfsdp/internal/comm/errors.h"
+#include "libfsdp/internal/comm/network_address.h"
 #include "libfsdp/internal/comm/node_list.h"
 #include "libfsdp/process_group.h"
 
@@ -17,13 +16,13 @@ namespace fsdp {
 using namespace internal;
 namespace {
 
-constexpr std::string_view kLoopback = "127.0.0.1";
-
 // The variables of one launcher.
 class Variables {
  public:
   Variables(const std::function<const char*(const char*)>& get, std::string launcher)
       : get_(get), launcher_(std::move(launcher)) {}
+
+  const std::string& launcher() const noexcept { return launcher_; }
 
   std::optional<std::string> text(const char* name) const {
     const char* const value = get_(name);
@@ -79,18 +78,42 @@ std::uint16_t port_of_job(std::string_view job) {
   return static_cast<std::uint16_t>(20000U + hash % 10000U);
 }
 
-RankEnvironment from_torchrun(const Variables& variables) {
+// The variables of a launcher that starts the ranks themselves.  A launcher inside it has as many
+// ranks or more; otherwise its variables are left from something else.
+struct RankNumbers {
+  const char* launcher;
+  const char* rank;
+  const char* size;
+};
+constexpr RankNumbers kTorchrunNumbers{"torchrun", "RANK", "WORLD_SIZE"};
+constexpr RankNumbers kOpenMpiNumbers{"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"};
+constexpr RankNumbers kPmiNumbers{"PMI", "PMI_RANK", "PMI_SIZE"};
+constexpr RankNumbers kSlurmNumbers{"Slurm", "SLURM_PROCID", "SLURM_NTASKS"};
+
+// Returns this process's place among all ranks.
+RankEnvironment numbered(const Variables& variables, const RankNumbers& by) {
   RankEnvironment result;
-  result.launcher = "torchrun";
-  result.rank = variables.needed_number("RANK");
-  result.world_size = variables.needed_number("WORLD_SIZE");
-  check_below("RANK", result.rank, "WORLD_SIZE", result.world_size);
+  result.launcher = variables.launcher();
+  result.rank = variables.needed_number(by.rank);
+  result.world_size = variables.needed_number(by.size);
+  check_below(by.rank, result.rank, by.size, result.world_size);
+  return result;
+}
+
+// Sets its place on its node.
+void set_local(RankEnvironment& result, const Variables& variables, const char* rank,
+               const char* size) {
+  result.local_rank = variables.needed_number(rank);
+  result.local_world_size = variables.needed_number(size);
+  check_below(rank, result.local_rank, size, result.local_world_size);
+}
+
+RankEnvironment from_torchrun(const Variables& variables) {
+  RankEnvironment result = numbered(variables, kTorchrunNumbers);
   result.master_addr = variables.needed_text("MASTER_ADDR");
   variables.needed_text("MASTER_PORT");
   result.master_port = *variables.port();
-  result.local_rank = variables.needed_number("LOCAL_RANK");
-  result.local_world_size = variables.needed_number("LOCAL_WORLD_SIZE");
-  check_below("LOCAL_RANK", result.local_rank, "LOCAL_WORLD_SIZE", result.local_world_size);
+  set_local(result, variables, "LOCAL_RANK", "LOCAL_WORLD_SIZE");
   FSDP_CHECK(result.local_world_size <= result.world_size, "LOCAL_WORLD_SIZE is ",
              result.local_world_size, ", but WORLD_SIZE is ", result.world_size,
              ": expected no more ranks on one node than in all");
@@ -98,20 +121,13 @@ RankEnvironment from_torchrun(const Variables& variables) {
 }
 
 RankEnvironment from_open_mpi(const Variables& variables) {
-  RankEnvironment result;
-  result.launcher = "Open MPI";
-  result.rank = variables.needed_number("OMPI_COMM_WORLD_RANK");
-  result.world_size = variables.needed_number("OMPI_COMM_WORLD_SIZE");
-  check_below("OMPI_COMM_WORLD_RANK", result.rank, "OMPI_COMM_WORLD_SIZE", result.world_size);
-  result.local_rank = variables.needed_number("OMPI_COMM_WORLD_LOCAL_RANK");
-  result.local_world_size = variables.needed_number("OMPI_COMM_WORLD_LOCAL_SIZE");
-  check_below("OMPI_COMM_WORLD_LOCAL_RANK", result.local_rank, "OMPI_COMM_WORLD_LOCAL_SIZE",
-              result.local_world_size);
+  RankEnvironment result = numbered(variables, kOpenMpiNumbers);
+  set_local(result, variables, "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE");
   const auto addr = variables.text("MASTER_ADDR");
   FSDP_CHECK(addr || result.local_world_size == result.world_size,
              "MASTER_ADDR is not set, and Open MPI started ranks on several nodes: set it and "
              "MASTER_PORT to where rank 0 can be reached (mpirun -x MASTER_ADDR=... )");
-  result.master_addr = addr.value_or(std::string(kLoopback));
+  result.master_addr = addr.value_or(kLoopback);
   // Open MPI 5 names the job in the former, Open MPI 4 in the latter.
   const auto job = variables.text("PMIX_NAMESPACE");
   const auto older_job = variables.text("OMPI_MCA_ess_base_jobid");
@@ -120,13 +136,8 @@ RankEnvironment from_open_mpi(const Variables& variables) {
 }
 
 // The variables by which launchers of PMI name a rank's place on its node.
-struct PmiPlace {
-  const char* launcher;
-  const char* rank;
-  const char* size;
-};
-constexpr PmiPlace kHydra{"Hydra", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"};
-constexpr PmiPlace kPals{"PALS", "PMI_LOCAL_RANK", "PMI_LOCAL_SIZE"};
+constexpr RankNumbers kHydra{"Hydra", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"};
+constexpr RankNumbers kPals{"PALS", "PMI_LOCAL_RANK", "PMI_LOCAL_SIZE"};
 
 // Sets where the ranks of PMI meet.  `one_node`: all of them are on this one.
 void meet_under_pmi(RankEnvironment& result, const Variables& variables, bool one_node) {
@@ -134,7 +145,7 @@ void meet_under_pmi(RankEnvironment& result, const Variables& variables, bool on
   FSDP_CHECK(addr || one_node, "MASTER_ADDR is not set, and ", result.launcher,
              " may have started ranks on several nodes: set it and MASTER_PORT to where rank 0 can "
              "be reached (mpiexec -genv MASTER_ADDR ...; 127.0.0.1 on one node)");
-  result.master_addr = addr.value_or(std::string(kLoopback));
+  result.master_addr = addr.value_or(kLoopback);
   // PMI gives ranks no name of the job in variables; that of the queue tells jobs apart.
   std::string job;
   for (const char* const name : {"PMI_JOBID", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID"})
@@ -142,37 +153,23 @@ void meet_under_pmi(RankEnvironment& result, const Variables& variables, bool on
   result.master_port = variables.port().value_or(port_of_job(job));
 }
 
-RankEnvironment from_pmi(const Variables& variables, const PmiPlace& place) {
-  RankEnvironment result;
-  result.launcher = place.launcher;
-  result.rank = variables.needed_number("PMI_RANK");
-  result.world_size = variables.needed_number("PMI_SIZE");
-  check_below("PMI_RANK", result.rank, "PMI_SIZE", result.world_size);
-  result.local_rank = variables.needed_number(place.rank);
-  result.local_world_size = variables.needed_number(place.size);
-  check_below(place.rank, result.local_rank, place.size, result.local_world_size);
+RankEnvironment from_pmi(const Variables& variables, const RankNumbers& place) {
+  RankEnvironment result = numbered(variables, kPmiNumbers);
+  set_local(result, variables, place.rank, place.size);
   meet_under_pmi(result, variables, result.local_world_size == result.world_size);
   return result;
 }
 
 // Reads the variables of launchers that set only PMI's own.
 RankEnvironment from_plain_pmi(const Variables& variables) {
-  RankEnvironment result;
-  result.launcher = "PMI";
-  result.rank = variables.needed_number("PMI_RANK");
-  result.world_size = variables.needed_number("PMI_SIZE");
-  check_below("PMI_RANK", result.rank, "PMI_SIZE", result.world_size);
+  RankEnvironment result = numbered(variables, kPmiNumbers);
   result.local_known = result.world_size == 1;
   meet_under_pmi(result, variables, result.local_known);
   return result;
 }
 
 RankEnvironment from_slurm(const Variables& variables) {
-  RankEnvironment result;
-  result.launcher = "Slurm";
-  result.rank = variables.needed_number("SLURM_PROCID");
-  result.world_size = variables.needed_number("SLURM_NTASKS");
-  check_below("SLURM_PROCID", result.rank, "SLURM_NTASKS", result.world_size);
+  RankEnvironment result = numbered(variables, kSlurmNumbers);
   result.local_rank = variables.needed_number("SLURM_LOCALID");
 
   // Uses the step's variables, if srun started a step on some of the job's nodes.
@@ -195,25 +192,13 @@ RankEnvironment from_slurm(const Variables& variables) {
   check_below("SLURM_LOCALID", result.local_rank, "the number of ranks on this node",
               result.local_world_size);
 
-  result.master_addr = variables.text("MASTER_ADDR")
-                           .value_or(nodes.size() == 1 ? std::string(kLoopback) : nodes.front());
+  result.master_addr =
+      variables.text("MASTER_ADDR").value_or(nodes.size() == 1 ? kLoopback : nodes.front());
   const std::string job = variables.text("SLURM_JOB_ID").value_or("") + "." +
                           variables.text("SLURM_STEP_ID").value_or("");
   result.master_port = variables.port().value_or(port_of_job(job));
   return result;
 }
-
-// The variables of a launcher that starts the ranks themselves.  A launcher inside it has as many
-// ranks or more; otherwise its variables are left from something else.
-struct RankNumbers {
-  const char* launcher;
-  const char* rank;
-  const char* size;
-};
-constexpr RankNumbers kTorchrunNumbers{"torchrun", "RANK", "WORLD_SIZE"};
-constexpr RankNumbers kOpenMpiNumbers{"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"};
-constexpr RankNumbers kPmiNumbers{"PMI", "PMI_RANK", "PMI_SIZE"};
-constexpr RankNumbers kSlurmNumbers{"Slurm", "SLURM_PROCID", "SLURM_NTASKS"};
 
 std::string with_values(const Variables& variables, const RankNumbers& of) {
   const auto value = [&](const char* name) {
@@ -281,7 +266,7 @@ std::optional<RankEnvironment> rank_environment(
   }
   // srun may set PMI_RANK, too, but not these two: Slurm starts mpiexec's proxies, and the proxies
   // start the ranks.
-  for (const PmiPlace& place : {kHydra, kPals}) {
+  for (const RankNumbers& place : {kHydra, kPals}) {
     if (is_set("PMI_RANK") && is_set(place.rank))
       return from_pmi(Variables(get, place.launcher), place);
   }

@@ -10,7 +10,6 @@
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
-#include <c10/util/Exception.h>
 
 #include "libfsdp/internal/comm/collectives.h"
 #include "libfsdp/internal/comm/devices.h"

@@ -162,7 +162,7 @@ at::Tensor number_of_nonzero(const std::vector<Held>& all, const at::Tensor& lik
 at::Tensor ShardedModule::clip_grad_norm_(double max_norm, double norm_type) {
   const at::NoGradGuard no_grad;
   require_reduced(units(), "clip_grad_norm_");
-  engine().require_finished("clip_grad_norm_");
+  engine_of(*this).require_finished("clip_grad_norm_");
   const std::vector<Held> all = held_by_groups(*this);
   auto dtype = c10::ScalarType::Undefined;
   for (const Held& held : all) {
@@ -177,8 +177,8 @@ at::Tensor ShardedModule::clip_grad_norm_(double max_norm, double norm_type) {
   if (none) dtype = c10::kFloat;
   const c10::ScalarType computed =
       c10::toRealValueType(dtype) == c10::kDouble ? c10::kDouble : c10::kFloat;
-  const at::Tensor like =
-      at::zeros({}, at::TensorOptions().dtype(computed).device(engine().streams().device()));
+  const at::Tensor like = at::zeros(
+      {}, at::TensorOptions().dtype(computed).device(engine_of(*this).streams().device()));
 
   // Runs on every rank, whatever rows it has.
   at::Tensor total =

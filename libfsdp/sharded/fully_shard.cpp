@@ -5,7 +5,7 @@
 #include <mutex>
 #include <vector>
 
-#include "libfsdp/internal/construction/left_out_option.h"
+#include "libfsdp/internal/comm/left_out.h"
 #include "libfsdp/internal/engine/engine.h"
 #include "libfsdp/internal/units/sharding.h"
 #include "libfsdp/internal/units/unit.h"
@@ -46,7 +46,7 @@ class Unheld {
 // Ends the life of a last handle: keeps a module that was not used yet, destroys any other.
 void release(ShardedModule* module) {
   std::unique_ptr<ShardedModule> owned(module);
-  if (!owned->is_taken_in() && !owned->engine().has_run())
+  if (!owned->is_taken_in() && !engine_of(*owned).has_run())
     Unheld::of_process().add(std::move(owned));
 }
 

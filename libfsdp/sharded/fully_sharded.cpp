@@ -2,21 +2,16 @@
 #include "libfsdp/fully_sharded.h"
 
 #include <algorithm>
-#include <atomic>
-#include <cstdint>
-#include <optional>
-#include <string>
 #include <unordered_set>
 
 #include <ATen/core/grad_mode.h>
-#include <c10/util/Exception.h>
 
 #include "libfsdp/agree.h"
 #include "libfsdp/internal/comm/devices.h"
 #include "libfsdp/internal/comm/errors.h"
+#include "libfsdp/internal/comm/left_out.h"
 #include "libfsdp/internal/construction/construction.h"
 #include "libfsdp/internal/construction/inner_engines.h"
-#include "libfsdp/internal/construction/left_out_option.h"
 #include "libfsdp/internal/engine/engine.h"
 #include "libfsdp/internal/units/module_units.h"
 #include "libfsdp/internal/units/sharding.h"
@@ -39,14 +34,6 @@ FsdpOptions checked(FsdpOptions options) {
                ", which is not a floating-point dtype");
   }
   return options;
-}
-
-std::vector<at::Tensor> managed(const std::vector<at::Tensor>& tensors, const Ignored& ignored) {
-  std::vector<at::Tensor> result;
-  for (const at::Tensor& tensor : tensors) {
-    if (ignored.tensors.count(tensor.unsafeGetTensorImpl()) == 0) result.push_back(tensor);
-  }
-  return result;
 }
 
 // Casts buffers, except those of modules that mixed precision leaves alone.
@@ -89,8 +76,9 @@ c10::Device compute_device(const torch::nn::Module& module, const FsdpOptions& o
   const auto device = device_to_compute_on(options.device_id, options.process_group->device());
   check_single_device(module, ignored, /*moves=*/device && !device->is_cpu());
   if (device) return *device;
-  for (const at::Tensor& tensor : managed(module.parameters(), ignored)) {
-    if (!tensor.is_meta()) return tensor.device();
+  for (const at::Tensor& tensor : module.parameters()) {
+    if (!ignored.tensors.contains(tensor.unsafeGetTensorImpl()) && !tensor.is_meta())
+      return tensor.device();
   }
   return c10::kCPU;
 }
@@ -178,11 +166,11 @@ const std::shared_ptr<torch::nn::Module>& ShardedModule::module() const noexcept
 }
 
 const FsdpOptions& ShardedModule::options() const {
-  return engine().options();
+  return engine_of(*this).options();
 }
 
-Engine& ShardedModule::engine() const {
-  const EngineLife* life = life_.get();
+Engine& internal::engine_of(const ShardedModule& module) {
+  const EngineLife* life = module.life_.get();
   while (life->outer) life = life->outer.get();
   FSDP_CHECK(life->engine != nullptr,
              "the sharded module around this one has been destroyed: keep it as long as its parts");
@@ -207,7 +195,7 @@ std::optional<std::string> ShardedModule::local_name(const std::string& name) co
 
 std::vector<Unit*> ShardedModule::units() const {
   std::vector<Unit*> result;
-  for (const auto& unit : engine().units()) {
+  for (const auto& unit : engine_of(*this).units()) {
     if (local_name(unit->name)) result.push_back(unit.get());
   }
   return result;
@@ -269,9 +257,7 @@ std::vector<NamedTensor> ShardedModule::named_parameters() const {
 }
 
 std::vector<NamedTensor> ShardedModule::named_buffers() const {
-  std::vector<NamedTensor> result;
-  for (const auto& item : module()->named_buffers()) result.emplace_back(item.key(), item.value());
-  return result;
+  return module()->named_buffers().pairs();
 }
 
 std::vector<std::string> ShardedModule::unit_names() const {
@@ -295,7 +281,7 @@ bool ShardedModule::requires_gradient_sync() const {
 }
 
 void ShardedModule::zero_grad(bool set_to_none) {
-  engine().zero_grad(units(), set_to_none);
+  engine_of(*this).zero_grad(units(), set_to_none);
   for (const NamedTensor& ignored : unmanaged()) {
     at::Tensor tensor = ignored.second;
     at::Tensor& gradient = tensor.mutable_grad();
@@ -307,17 +293,9 @@ void ShardedModule::zero_grad(bool set_to_none) {
   }
 }
 
-void ShardedModule::train(bool on) {
-  module()->train(on);
-}
-
-bool ShardedModule::is_training() const noexcept {
-  return module()->is_training();
-}
-
 void ShardedModule::register_comm_hook(const CommHook& hook) {
   FSDP_CHECK(hook, "the communication hook is empty");
-  engine().set_comm_hook(units(), hook);
+  engine_of(*this).set_comm_hook(units(), hook);
 }
 
 ShardedModule& ShardedModule::apply(const std::function<void(torch::nn::Module&)>& fn) {
@@ -331,20 +309,21 @@ ShardedModule& ShardedModule::apply(const std::function<void(torch::nn::Module&)
 }
 
 void ShardedModule::start_trace() {
-  engine().start_trace();
+  engine_of(*this).start_trace();
 }
 
 void ShardedModule::write_trace(const std::filesystem::path& path) const {
-  FSDP_CHECK(engine().trace() != nullptr, "there is no trace to write; call start_trace() first");
-  engine().trace()->write(path);
+  FSDP_CHECK(engine_of(*this).trace() != nullptr,
+             "there is no trace to write; call start_trace() first");
+  engine_of(*this).trace()->write(path);
 }
 
 void ShardedModule::begin_forward() {
-  engine().begin_forward();
+  engine_of(*this).begin_forward();
 }
 
 void ShardedModule::end_forward() {
-  engine().end_forward();
+  engine_of(*this).end_forward();
   if (checkpoint_policy_ && at::GradMode::is_enabled()) check_recomputed();
 }
 
@@ -363,7 +342,7 @@ void ShardedModule::check_recomputed() {
 }
 
 void ShardedModule::abandon_forward(const char* what) noexcept {
-  engine().abandon_forward(what);
+  engine_of(*this).abandon_forward(what);
 }
 
 }  // namespace fsdp

@@ -3,8 +3,6 @@
 
 #include <algorithm>
 
-#include <c10/util/Exception.h>
-
 #include "libfsdp/internal/comm/errors.h"
 #include "libfsdp/internal/engine/engine.h"
 #include "libfsdp/internal/units/gather_rows.h"
@@ -32,8 +30,7 @@ Gathered::Gathered(const std::vector<at::Tensor>& parameters) {
 
 Gathered::~Gathered() {
   for (const Pin& pin : pins_) {
-    const auto life = pin.life.lock();
-    if (life && life->engine != nullptr) life->engine->pin(*pin.unit, -1);
+    if (Engine* const engine = engine_of(pin.life)) engine->pin(*pin.unit, -1);
   }
 }
 
@@ -42,12 +39,12 @@ at::Tensor full_tensor(const at::Tensor& shard, const at::Tensor& values) {
   FSDP_CHECK(kind != ShardKind::kFlat,
              "full_tensor: a flat tensor holds several parameters: set use_orig_params");
   if (kind == ShardKind::kNone) return values;
-  const auto life = owner_of(shard);
-  FSDP_CHECK(life && life->engine != nullptr,
+  const Engine* const engine = engine_of(owner_of(shard));
+  FSDP_CHECK(engine != nullptr,
              "full_tensor: the sharded module of the parameter has been destroyed");
   FSDP_CHECK(values.sizes() == shard.sizes(), "full_tensor: expected values of the shape ",
              shard.sizes(), " of the shard, found ", values.sizes());
-  for (const auto& unit : life->engine->units()) {
+  for (const auto& unit : engine->units()) {
     for (const auto& parameter : unit->parameters) {
       if (!parameter->shard.is_same(shard)) continue;
       const OwnWork own;

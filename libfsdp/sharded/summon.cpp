@@ -7,11 +7,10 @@
 #include <vector>
 
 #include <ATen/Functions.h>
-#include <c10/util/Exception.h>
 
 #include "libfsdp/fully_sharded.h"
 #include "libfsdp/internal/comm/errors.h"
-#include "libfsdp/internal/construction/left_out_option.h"
+#include "libfsdp/internal/comm/left_out.h"
 #include "libfsdp/internal/engine/engine.h"
 #include "libfsdp/internal/engine/gradients.h"
 #include "libfsdp/internal/units/gather_rows.h"
@@ -23,7 +22,7 @@ using namespace internal;
 class FullParams::Scope {
  public:
   Scope(const ShardedModule& model, const SummonOptions& options)
-      : engine_(model.engine()), life_(engine_.life()), units_(model.units()), options_(options) {
+      : engine_(engine_of(model)), life_(engine_.life()), units_(model.units()), options_(options) {
     engine_.begin_summon("summon_full_params");
     try {
       if (options_.with_grads) require_reduced(units_, "summon_full_params with with_grads");

@@ -14,11 +14,12 @@ namespace fsdp {
 using namespace internal;
 namespace {
 
-// Returns the module's own unit, with those below it if `recurse`.
-std::vector<Unit*> chosen(const ShardedModule& module, bool recurse) {
-  std::vector<Unit*> result = module.units();
-  if (!recurse) result.resize(1);
-  return result;
+// Changes the module's own unit, and those below it if `recurse`.
+template <typename Change>
+void change(const ShardedModule& module, bool recurse, const Change& change) {
+  std::vector<Unit*> units = module.units();
+  if (!recurse) units.resize(1);
+  engine_of(module).change(units, change);
 }
 
 std::vector<Unit*> own_units(const ShardedModule& module,
@@ -26,7 +27,7 @@ std::vector<Unit*> own_units(const ShardedModule& module,
   std::vector<Unit*> result;
   for (const ShardedModule* other : others) {
     FSDP_CHECK(other != nullptr, "a module to prefetch is a null pointer");
-    FSDP_CHECK(&other->engine() == &module.engine(), "module '", other->units().front()->name,
+    FSDP_CHECK(&engine_of(*other) == &engine_of(module), "module '", other->units().front()->name,
                "' cannot be prefetched: it is in another sharded module");
     result.push_back(other->units().front());
   }
@@ -39,14 +40,13 @@ UnshardHandle::UnshardHandle(std::weak_ptr<EngineLife> life, Unit* unit)
     : life_(std::move(life)), unit_(unit) {}
 
 void UnshardHandle::wait() {
-  const auto life = life_.lock();
-  FSDP_CHECK(life && life->engine != nullptr,
-             "the sharded module that is being unsharded has been destroyed");
-  life->engine->finish_unshard(*unit_);
+  Engine* const engine = engine_of(life_);
+  FSDP_CHECK(engine != nullptr, "the sharded module that is being unsharded has been destroyed");
+  engine->finish_unshard(*unit_);
 }
 
 UnshardHandle ShardedModule::unshard(bool async) {
-  Engine& all = engine();
+  Engine& all = engine_of(*this);
   Unit* const unit = units().front();
   all.unshard(*unit);
   UnshardHandle handle(all.life(), unit);
@@ -55,63 +55,61 @@ UnshardHandle ShardedModule::unshard(bool async) {
 }
 
 void ShardedModule::reshard() {
-  engine().reshard_now(*units().front());
+  engine_of(*this).reshard_now(*units().front());
 }
 
-NoSync::NoSync(ShardedModule& module) : life_(module.engine().life()) {
-  module.engine().change(module.units(), [&](Unit& unit) {
+NoSync::NoSync(ShardedModule& module) : life_(engine_of(module).life()) {
+  engine_of(module).change(module.units(), [&](Unit& unit) {
     before_.emplace(&unit, unit.syncs_gradients);
     unit.syncs_gradients = false;
   });
 }
 
 NoSync::~NoSync() {
-  const auto life = life_.lock();
-  if (!life || life->engine == nullptr) return;
+  Engine* const engine = engine_of(life_);
+  if (engine == nullptr) return;
   for (const auto& [unit, syncs] : before_)
-    life->engine->change({unit}, [&, syncs = syncs](Unit& one) { one.syncs_gradients = syncs; });
+    engine->change({unit}, [&, syncs = syncs](Unit& one) { one.syncs_gradients = syncs; });
 }
 
 void ShardedModule::set_requires_gradient_sync(bool sync, bool recurse) {
-  engine().change(chosen(*this, recurse), [&](Unit& unit) { unit.syncs_gradients = sync; });
+  change(*this, recurse, [&](Unit& unit) { unit.syncs_gradients = sync; });
 }
 
 void ShardedModule::set_reshard_after_forward(bool reshard, bool recurse) {
-  engine().change(chosen(*this, recurse),
-                  [&](Unit& unit) { unit.reshards_after_forward = reshard; });
+  change(*this, recurse, [&](Unit& unit) { unit.reshards_after_forward = reshard; });
 }
 
 void ShardedModule::set_reshard_after_backward(bool reshard, bool recurse) {
-  engine().change(chosen(*this, recurse),
-                  [&](Unit& unit) { unit.reshards_after_backward = reshard; });
+  change(*this, recurse, [&](Unit& unit) { unit.reshards_after_backward = reshard; });
 }
 
 void ShardedModule::set_requires_all_reduce(bool all_reduce, bool recurse) {
-  engine().change(chosen(*this, recurse), [&](Unit& unit) { unit.all_reduces = all_reduce; });
+  change(*this, recurse, [&](Unit& unit) { unit.all_reduces = all_reduce; });
 }
 
 void ShardedModule::set_is_last_backward(bool last) {
-  engine().set_is_last_backward(last);
+  engine_of(*this).set_is_last_backward(last);
 }
 
 void ShardedModule::set_modules_to_forward_prefetch(const std::vector<ShardedModule*>& modules) {
   const std::vector<Unit*> list = own_units(*this, modules);
-  engine().change(chosen(*this, false), [&](Unit& unit) { unit.prefetched_in_forward = list; });
+  change(*this, false, [&](Unit& unit) { unit.prefetched_in_forward = list; });
 }
 
 void ShardedModule::set_modules_to_backward_prefetch(const std::vector<ShardedModule*>& modules) {
   const std::vector<Unit*> list = own_units(*this, modules);
-  engine().change(chosen(*this, false), [&](Unit& unit) { unit.prefetched_in_backward = list; });
+  change(*this, false, [&](Unit& unit) { unit.prefetched_in_backward = list; });
 }
 
 void ShardedModule::set_gradient_divide_factor(double factor, bool recurse) {
   FSDP_CHECK(factor > 0, "expected a gradient divide factor above 0, found ", factor);
-  engine().change(chosen(*this, recurse), [&](Unit& unit) { unit.divide_factor = factor; });
+  change(*this, recurse, [&](Unit& unit) { unit.divide_factor = factor; });
 }
 
 void ShardedModule::set_all_reduce_hook(const ReducedHook& hook, bool recurse) {
   FSDP_CHECK(hook, "the hook for reduced gradients is empty");
-  engine().change(chosen(*this, recurse), [&](Unit& unit) { unit.reduced_hook = hook; });
+  change(*this, recurse, [&](Unit& unit) { unit.reduced_hook = hook; });
 }
 
 std::shared_ptr<ShardedModule> ShardedModule::part(const torch::nn::Module& inner) const {

@@ -5,14 +5,12 @@
 #include <array>
 #include <cstddef>
 #include <mutex>
-#include <optional>
 
 #include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/Generator.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/ops/empty.h>
-#include <c10/util/Exception.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/autograd/engine.h>

@@ -2,10 +2,8 @@
 #include "libfsdp/optim/adamw.h"
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -17,11 +15,10 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros_like.h>
-#include <c10/util/Exception.h>
 
 #include "libfsdp/internal/comm/errors.h"
 #include "libfsdp/internal/engine/gradients.h"
-#include "libfsdp/internal/state/device_step.h"
+#include "libfsdp/internal/state/optimizer_schema.h"
 
 namespace fsdp::optim {
 using namespace internal;

@@ -11,7 +11,6 @@
 #include <ATen/ops/_amp_foreach_non_finite_check_and_unscale.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
-#include <c10/util/Exception.h>
 
 #include "libfsdp/internal/comm/collectives.h"
 #include "libfsdp/internal/comm/devices.h"
@@ -74,9 +73,9 @@ std::vector<std::shared_ptr<ProcessGroup>> groups_of(const torch::optim::Optimiz
   const Engine* last = nullptr;
   for (const auto& group : optimizer.param_groups()) {
     for (const at::Tensor& parameter : group.params()) {
-      const auto life = owner_of(parameter);
-      if (!life || life->engine == nullptr || life->engine == last) continue;
-      last = life->engine;
+      const Engine* const engine = engine_of(owner_of(parameter));
+      if (engine == nullptr || engine == last) continue;
+      last = engine;
       const auto& mesh = last->options().device_mesh;
       add(mesh ? mesh->all_ranks() : last->options().process_group);
       if (!mesh) add(last->options().replicate_group);

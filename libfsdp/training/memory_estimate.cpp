@@ -9,7 +9,6 @@
 #include <unordered_set>
 
 #include <c10/core/ScalarType.h>
-#include <c10/util/Exception.h>
 
 #include "libfsdp/internal/comm/errors.h"
 #include "libfsdp/internal/units/module_units.h"
@@ -21,15 +20,6 @@ using namespace internal;
 namespace {
 
 using Units = std::vector<std::unique_ptr<Unit>>;
-
-bool is_hybrid(ShardingStrategy strategy) {
-  return strategy == ShardingStrategy::kHybridShard ||
-         strategy == ShardingStrategy::kHybridShardZero2;
-}
-
-bool reshards_after_forward(ShardingStrategy strategy) {
-  return strategy == ShardingStrategy::kFullShard || strategy == ShardingStrategy::kHybridShard;
-}
 
 int shard_ranks_of(const FsdpOptions& options, const TrainingSetup& setup) {
   FSDP_CHECK(setup.world_size >= 1, "memory estimate: expected a world size of at least 1, found ",
@@ -93,7 +83,7 @@ class TwoLargest {
 // that is being computed and of one that is being reduced; small units wait for each other within
 // bucket_bytes.  The bounds add the worst of each, though these seldom coincide.
 void set_peaks(MemoryEstimate& estimate, const Units& units, const std::vector<WorkingSet>& sets,
-               std::int64_t bucket_bytes) {
+               std::int64_t bucket_bytes, bool reshards) {
   std::int64_t all_full = 0;
   std::int64_t all_gathers = 0;
   std::int64_t all_grads = 0;
@@ -116,9 +106,8 @@ void set_peaks(MemoryEstimate& estimate, const Units& units, const std::vector<W
     deepest = std::max(deepest, chain);
   }
   const WorkingSet& root = sets.front();
-  const auto unsharded = reshards_after_forward(estimate.strategy)
-                             ? root.full + std::max(full.sum(), deepest + full.first())
-                             : all_full;
+  const auto unsharded =
+      reshards ? root.full + std::max(full.sum(), deepest + full.first()) : all_full;
   // Several units are combined before they are gathered.
   const auto together = units.size() > 1 ? std::min(bucket_bytes, all_gathers) : 0;
   const auto gathering = std::max(gather.first(), together + together / estimate.shard_ranks);
@@ -181,8 +170,8 @@ MemoryEstimate estimate_memory(const torch::nn::Module& module, const FsdpOption
   result.replicas = setup.world_size / result.shard_ranks;
   result.offloaded = options.cpu_offload.offload_params;
   const Ignored ignored = ignored_by(module, options);
-  const Units units =
-      units_of(module, options, ignored, std::make_shared<const Sharding>(sharding_of(options)));
+  const auto sharding = std::make_shared<const Sharding>(sharding_of(options));
+  const Units units = units_of(module, options, ignored, sharding);
   std::vector<WorkingSet> sets;
   for (const auto& unit : units) {
     UnitEstimate estimate;
@@ -206,7 +195,7 @@ MemoryEstimate estimate_memory(const torch::nn::Module& module, const FsdpOption
   }
   result.unsharded = bytes_of_unsharded(module, ignored, setup);
   result.buffers = bytes_of_buffers(module, options, ignored);
-  set_peaks(result, units, sets, options.bucket_bytes);
+  set_peaks(result, units, sets, options.bucket_bytes, sharding->reshards_after_forward);
   return result;
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "libfsdp/meta_device.h"
 
+#include <algorithm>
+#include <cstddef>
 #include <mutex>
 
 #include <ATen/core/Tensor.h>
@@ -10,11 +12,14 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include "libfsdp/internal/construction/materialization.h"
+#include "libfsdp/internal/engine/observer.h"
 
 namespace fsdp {
 namespace {
 
 namespace nn = torch::nn;
+
+thread_local int open_meta_scopes = 0;
 
 // Tensor::set_data() refuses to change from the meta device to another one.  This does what
 // set_data() does otherwise: takes the other tensor's metadata and storage, and drops a gradient
@@ -32,6 +37,38 @@ void give_memory(const at::Tensor& tensor, c10::Device device) {
 }
 
 }  // namespace
+
+namespace internal {
+
+MetaFactories::MetaFactories() : include_key_(interception_key()) {
+  ++open_meta_scopes;
+}
+
+MetaFactories::~MetaFactories() {
+  --open_meta_scopes;
+}
+
+bool meta_factories_active() noexcept {
+  return open_meta_scopes > 0;
+}
+
+void send_factory_to_meta(const c10::FunctionSchema& schema, torch::jit::Stack& stack) {
+  const auto& arguments = schema.arguments();
+  const auto device =
+      std::find_if(arguments.begin(), arguments.end(),
+                   [](const c10::Argument& argument) { return argument.name() == "device"; });
+  if (device == arguments.end()) return;
+  const auto values = torch::jit::last(stack, arguments.size());
+  const auto holds_tensor = [](const c10::IValue& value) {
+    return value.isTensor() || value.isTensorList();
+  };
+  if (std::any_of(values.begin(), values.end(), holds_tensor)) return;
+  const auto index = static_cast<std::size_t>(device - arguments.begin());
+  c10::IValue& value = stack[stack.size() - arguments.size() + index];
+  if (value.isNone()) value = c10::Device(c10::kMeta);
+}
+
+}  // namespace internal
 
 void to_empty(nn::Module& module, c10::Device device, bool recurse) {
   for (const auto& named :

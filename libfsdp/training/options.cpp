@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <cctype>
 
-#include <c10/util/Exception.h>
-
 #include "libfsdp/internal/comm/errors.h"
 
 namespace fsdp {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "libfsdp/param_groups.h"
 
-#include <c10/util/Exception.h>
-
 #include "libfsdp/fully_sharded.h"
 #include "libfsdp/internal/comm/errors.h"
 #include "libfsdp/internal/units/shard_tensor.h"

@@ -9,8 +9,6 @@
 #include <utility>
 
 #include <c10/core/TensorImpl.h>
-#include <c10/util/Exception.h>
-#include <torch/nn/module.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/moduledict.h>
 #include <torch/nn/modules/container/modulelist.h>

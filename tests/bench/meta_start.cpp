@@ -74,7 +74,7 @@ void run(std::int64_t width, int blocks, bool sync) {
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
   std::int64_t shards = 0;
   std::int64_t largest = 0;
-  for (const auto& unit : sharded.engine().units()) {
+  for (const auto& unit : internal::engine_of(sharded).units()) {
     shards += static_cast<std::int64_t>(unit->local.nbytes());
     largest = std::max(largest, unit->gather_bytes * group->size());
   }

@@ -304,7 +304,7 @@ void run(const Settings& settings, const std::shared_ptr<ProcessGroup>& group) {
   const auto optimizer = optimizer_of(settings, sharded.parameters());
   const Timing timing = train(settings, sizes, group, *optimizer,
                               [&](const at::Tensor& x) { return sharded.forward(x); });
-  const EngineStats& stats = sharded.engine().stats();
+  const EngineStats& stats = engine_of(sharded).stats();
   const auto all_steps = static_cast<double>(timing.steps);
   std::ostringstream rest;
   rest << ", \"gathers\": " << static_cast<double>(stats.gathers) / all_steps

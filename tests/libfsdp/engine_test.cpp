@@ -199,7 +199,7 @@ TEST(Engine, evaluation_between_steps_uses_the_stepped_weights) {
       const double once = next_token_loss(sharded.forward(tokens), tokens).template item<double>();
       const double again = next_token_loss(sharded.forward(tokens), tokens).template item<double>();
       EXPECT_EQ(once, again) << step;
-      for (const auto& unit : sharded.engine().units())
+      for (const auto& unit : engine_of(sharded).units())
         EXPECT_TRUE(unit->resident || unit->state == UnitState::kSharded);
     };
     expect_same_training(test, {1, 2, 3});
@@ -249,9 +249,9 @@ void expect_of_a_step(
     };
     step(0);
     step(1);
-    const EngineStats before = sharded.engine().stats();
+    const EngineStats before = engine_of(sharded).stats();
     step(2);
-    expect(before, sharded.engine().stats());
+    expect(before, engine_of(sharded).stats());
   });
 }
 
@@ -287,7 +287,7 @@ TEST(Engine, a_bucket_is_reduced_before_it_would_be_larger) {
   expect_of_a_step(
       [&](FsdpOptions& options) {
         const FullyShardedDataParallel<Gpt> sharded(filled_gpt(4), options);
-        const Unit& unit = *sharded.engine().units().at(1);
+        const Unit& unit = *engine_of(sharded).units().at(1);
         block = unit.groups.front().grad_numel * 4 * options.process_group->size();
         options.bucket_bytes = 2 * block + 1024;  // with what is sent beside them
       },

@@ -103,7 +103,7 @@ TEST(ForwardCode, a_forward_may_say_that_it_needs_parameters_whole) {
     EXPECT_TRUE(torch::equal(found, sharded.clip_grad_norm_(1e9)));
     EXPECT_THAT(error_of([&] { const Gathered now({sharded->a->weight}); }),
                 HasSubstr("outside of forward"));
-    for (const auto& unit : sharded.engine().units()) {
+    for (const auto& unit : engine_of(sharded).units()) {
       if (unit->parameters.empty()) continue;
       EXPECT_EQ(unit->state, UnitState::kSharded) << unit->name << " of rank " << group->rank();
     }

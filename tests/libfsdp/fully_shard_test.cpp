@@ -121,8 +121,8 @@ TEST(FullyShard, a_wrapper_takes_in_what_was_sharded_before) {
     gpt_loss(sharded, group->rank(), 0).backward();
     for (const auto& [name, parameter] : sharded.named_parameters())
       EXPECT_TRUE(parameter.grad().defined()) << name;
-    EXPECT_TRUE(sharded.engine().units()[2]->reshards_after_forward);
-    EXPECT_FALSE(sharded.engine().units()[1]->reshards_after_forward);
+    EXPECT_TRUE(internal::engine_of(sharded).units()[2]->reshards_after_forward);
+    EXPECT_FALSE(internal::engine_of(sharded).units()[1]->reshards_after_forward);
   });
 }
 
@@ -229,7 +229,7 @@ TEST(FullyShard, errors_say_what_to_do) {
     {
       Gpt module = filled_gpt(2);
       const Handle block = fully_shard(module->blocks->ptr(0), options);
-      fully_shard(module, options)->engine();
+      internal::engine_of(*fully_shard(module, options));
       loss_of(module, tokens_of(0, 0));
       Handle outer = fully_shard(filled_gpt(1), options);
       EXPECT_THAT(error_of([&] { fully_shard(outer->module(), options); }),
@@ -283,7 +283,7 @@ TEST(FullyShard, dtypes_are_those_of_each_module) {
     fully_shard(net->head, options);
     options.mp_policy.output_dtype.reset();
     const Handle sharded = fully_shard(net, options);
-    const Tensor x = random_values({6, 4}, 3).to(sharded->engine().streams().device());
+    const Tensor x = random_values({6, 4}, 3).to(internal::engine_of(*sharded).streams().device());
     net->forward(x).sum().backward();
     EXPECT_EQ(net->seen[0].scalar_type(), at::kBFloat16);
     EXPECT_EQ(net->seen[1].scalar_type(), at::kFloat);
@@ -302,7 +302,8 @@ TEST(FullyShard, a_module_that_is_called_casts_what_goes_in_and_comes_out) {
     FullyShardOptions options = composed_over(group);
     options.mp_policy = {.param_dtype = at::kBFloat16, .output_dtype = at::kFloat};
     const Handle sharded = fully_shard(block, options);
-    const Tensor x = random_values({1, 3, 24}, 5).to(sharded->engine().streams().device());
+    const Tensor x =
+        random_values({1, 3, 24}, 5).to(internal::engine_of(*sharded).streams().device());
     EXPECT_THAT(error_of([&] { block->forward(x); }),
                 AllOf(HasSubstr("has an output_dtype"), HasSubstr("fsdp::call(")));
     EXPECT_EQ(call(*block, x).scalar_type(), at::kFloat);

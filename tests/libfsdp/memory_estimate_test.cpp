@@ -172,7 +172,7 @@ void expect_estimated(FsdpOptions options, int world_size) {
     with_group.device_id = test::device_id_of_rank(group->rank());
     FullyShardedDataParallel<test::Gpt> sharded(test::Gpt(6, false, 96), with_group);
     torch::optim::AdamW optimizer(sharded.parameters());
-    Engine& engine = sharded.engine();
+    Engine& engine = engine_of(sharded);
     for (int step = 0; step < 3; ++step) {
       optimizer.zero_grad();
       sharded.forward(random_tokens({2, 9}, 53, 1)).square().mean().backward();

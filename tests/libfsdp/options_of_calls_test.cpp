@@ -29,7 +29,7 @@
 #include "libfsdp/fsdp.h"
 #include "libfsdp/internal/comm/backend_registry.h"
 #include "libfsdp/internal/comm/collectives.h"
-#include "libfsdp/internal/comm/rank_monitor.h"
+#include "libfsdp/internal/comm/group_internals.h"
 #include "libfsdp/strategy.h"
 #include "tests/libfsdp/train_loop.h"
 #include "tests/support/dcp_folder.h"
@@ -652,7 +652,7 @@ TEST(Documented, backward_pre_gathers_before_the_gradients_and_backward_post_aft
       Gpt module = filled_gpt(4);
       Sharded sharded(module, options);
       for (int step = 0; step < 2; ++step) gpt_loss(sharded, group->rank(), step).backward();
-      const Unit& next = *sharded.engine().units()[2];
+      const Unit& next = *internal::engine_of(sharded).units()[2];
       EXPECT_EQ(sharded.name_of(next), "blocks.1");
       std::optional<UnitState> state;
       module->blocks->ptr<BlockImpl>(2)->up->weight.register_hook(
@@ -950,7 +950,7 @@ TEST(ProcessGroupOptions, world_size) {
 }
 
 TEST(ProcessGroupOptions, store) {
-  joined([](const Group& group, int) { EXPECT_NE(group->store(), nullptr); });
+  joined([](const Group& group, int) { EXPECT_NE(internal::store_of(*group), nullptr); });
 }
 
 TEST(ProcessGroupOptions, local_rank) {
@@ -978,7 +978,8 @@ TEST(ProcessGroupOptions, flight_record_prefix) {
   kind.flight_record = [] { return "the last collectives"; };
   internal::register_backend("gloo_with_record", std::move(kind));
   const TempDir dir;
-  joined([](const Group& group, int) { group->monitor().failed("a batch could not be read"); },
+  joined([](const Group& group,
+            int) { internal::monitor_of(*group).failed("a batch could not be read"); },
          [&](ProcessGroupOptions& options) {
            options.backend = "gloo_with_record";
            options.flight_record_prefix = dir.path() / "trace_";

@@ -37,17 +37,17 @@ Step third_step(const Group& group, const FsdpOptions& options) {
   Sharded sharded(filled_gpt(4), options);
   for (int step = 0; step < 2; ++step) gpt_loss(sharded, group->rank(), step).backward();
   const auto since = [&](const EngineStats& before) {
-    EngineStats now = sharded.engine().stats();
+    EngineStats now = engine_of(sharded).stats();
     now.gathers -= before.gathers;
     now.prefetched_units -= before.prefetched_units;
     now.reductions -= before.reductions;
     return now;
   };
   Step result;
-  const EngineStats begin = sharded.engine().stats();
+  const EngineStats begin = engine_of(sharded).stats();
   const Tensor loss = gpt_loss(sharded, group->rank(), 2);
   result.forward = since(begin);
-  const EngineStats middle = sharded.engine().stats();
+  const EngineStats middle = engine_of(sharded).stats();
   loss.backward();
   result.backward = since(middle);
   return result;
@@ -102,8 +102,8 @@ TEST(Options, replicate_group) {
     options.node_size = 1;
     options.replicate_group = group;
     Sharded sharded(filled_gpt(), options);
-    ASSERT_NE(sharded.engine().replicate_group(), nullptr);
-    EXPECT_EQ(sharded.engine().replicate_group()->size(), 2);
+    ASSERT_NE(engine_of(sharded).replicate_group(), nullptr);
+    EXPECT_EQ(engine_of(sharded).replicate_group()->size(), 2);
   });
 }
 
@@ -114,8 +114,8 @@ TEST(Options, device_mesh) {
     options.sharding_strategy = ShardingStrategy::kHybridShard;
     options.device_mesh.emplace(group, std::vector<MeshDim>{{"copies", 2}, {"dp", 1}});
     Sharded sharded(filled_gpt(), options);
-    EXPECT_EQ(sharded.engine().shard_group()->size(), 1);
-    EXPECT_EQ(sharded.engine().replicate_group(), group);
+    EXPECT_EQ(engine_of(sharded).shard_group()->size(), 1);
+    EXPECT_EQ(engine_of(sharded).replicate_group(), group);
   });
 }
 
@@ -125,7 +125,7 @@ TEST(Options, node_size) {
     options.sharding_strategy = ShardingStrategy::kHybridShard;
     options.node_size = 2;
     Sharded sharded(filled_gpt(), options);
-    EXPECT_EQ(sharded.engine().shard_group()->size(), 2);
+    EXPECT_EQ(engine_of(sharded).shard_group()->size(), 2);
   });
 }
 

@@ -97,8 +97,8 @@ TEST(Pitfalls, a_backward_that_threw_leaves_nothing_behind) {
       for (auto& parameter : sharded.parameters()) parameter.mutable_grad().reset();
       sharded.forward(x, order).sum().backward();
       expect_equal(taken_gradients(sharded), expected);
-      EXPECT_EQ(sharded.engine().buffers().lent_bytes(Use::kParameters), 0);
-      EXPECT_EQ(sharded.engine().buffers().lent_bytes(Use::kGradients), 0);
+      EXPECT_EQ(engine_of(sharded).buffers().lent_bytes(Use::kParameters), 0);
+      EXPECT_EQ(engine_of(sharded).buffers().lent_bytes(Use::kGradients), 0);
     });
   }
 }
@@ -139,7 +139,7 @@ TEST(Pitfalls, buffers_are_used_again) {
   spawn_ranks(2, [](const Group& group) {
     FullyShardedDataParallel<Gpt> sharded(filled_gpt(4),
                                           options_over(group, module_wrap_policy<BlockImpl>()));
-    Buffers& buffers = sharded.engine().buffers();
+    Buffers& buffers = engine_of(sharded).buffers();
     for (int step = 0; step < 3; ++step) gpt_loss(sharded, group->rank(), step).backward();
     buffers.reset_peak();
     gpt_loss(sharded, group->rank(), 3).backward();

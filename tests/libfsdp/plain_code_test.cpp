@@ -266,9 +266,9 @@ TEST(PlainCode, a_scope_of_no_sync_may_hold_another) {
         gpt_loss(sharded, group->rank(), 0).backward();
       }
       EXPECT_FALSE(sharded.requires_gradient_sync());
-      const auto reductions = sharded.engine().stats().reductions;
+      const auto reductions = engine_of(sharded).stats().reductions;
       gpt_loss(sharded, group->rank(), 1).backward();
-      EXPECT_EQ(sharded.engine().stats().reductions, reductions);
+      EXPECT_EQ(engine_of(sharded).stats().reductions, reductions);
     }
     EXPECT_TRUE(sharded.requires_gradient_sync());
     gpt_loss(sharded, group->rank(), 2).backward();

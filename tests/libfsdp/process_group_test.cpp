@@ -16,7 +16,7 @@
 
 #include "libfsdp/internal/comm/collectives.h"
 #include "libfsdp/internal/comm/errors.h"
-#include "libfsdp/internal/comm/rank_monitor.h"
+#include "libfsdp/internal/comm/group_internals.h"
 #include "tests/libfsdp/error_of.h"
 #include "tests/support/spawn_ranks.h"
 #include "tests/support/test_device.h"
@@ -234,9 +234,9 @@ TEST(RankMonitor, a_rank_that_failed_stops_the_others_long_before_the_timeout) {
   const std::string error = error_of([] {
     spawn_ranks(3, [](const auto& group) {
       if (group->rank() == 1) {
-        group->monitor().failed("no memory left");
+        monitor_of(*group).failed("no memory left");
         // Its process continues, so no connection breaks.
-        while (!group->monitor().any_failed()) {
+        while (!monitor_of(*group).any_failed()) {
           std::this_thread::sleep_for(std::chrono::milliseconds(10));
         }
         return;
@@ -245,7 +245,7 @@ TEST(RankMonitor, a_rank_that_failed_stops_the_others_long_before_the_timeout) {
         const at::TensorOptions here(test::device_of_rank(group->rank()));
         all_gather(group, at::empty({3}, here), at::ones({1}, here), "all-gather of head").wait();
       } catch (const PeerError& lost) {
-        group->monitor().failed(message_of(lost));
+        monitor_of(*group).failed(message_of(lost));
         throw;
       }
     });
@@ -258,12 +258,12 @@ TEST(RankMonitor, a_rank_that_failed_stops_the_others_long_before_the_timeout) {
 TEST(RankMonitor, a_rank_that_recovered_does_not_stop_the_others) {
   spawn_ranks(2, [](const auto& group) {
     if (group->rank() == 1) {
-      group->monitor().failed("a batch could not be read");
-      group->monitor().recovered();
+      monitor_of(*group).failed("a batch could not be read");
+      monitor_of(*group).recovered();
     }
     all_gather_text(group, "", "both are here");
     std::this_thread::sleep_for(std::chrono::milliseconds(1500));
-    TORCH_CHECK(!group->monitor().any_failed());
+    TORCH_CHECK(!monitor_of(*group).any_failed());
     barrier(group, "barrier");
   });
 }

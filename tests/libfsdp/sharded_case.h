@@ -113,7 +113,7 @@ void train_both(const ShardedCase<Holder>& test, const Group& group) {
       test.before_backward(sharded, step);
       loss.backward();
     }
-    for (const auto& unit : sharded.engine().units()) {
+    for (const auto& unit : engine_of(sharded).units()) {
       EXPECT_TRUE(unit->always_unsharded || unit->state == UnitState::kSharded)
           << "unit '" << unit->name << "' is unsharded after backward";
       for (const auto& parameter : unit->parameters) {

@@ -543,7 +543,7 @@ TEST(ShardedModule, a_trace_shows_every_unit_gathered_computed_and_reduced) {
     sharded.start_trace();
     gpt_loss(sharded, group->rank(), 0).backward();
     std::ostringstream json;
-    sharded.engine().trace()->write(json);
+    engine_of(sharded).trace()->write(json);
     for (const char* name :
          {"all-gather of blocks.1", "forward blocks.1", "backward blocks.0", "unshard blocks.0",
           "gradient reduction of blocks.1", "reduce blocks.0"})
@@ -575,11 +575,11 @@ TEST(ShardedModule, at_most_two_units_are_gathered_beside_the_root) {
       options.bucket_bytes = 0;
       options.forward_prefetch = ahead;
       Sharded sharded(module, options);
-      Buffers& buffers = sharded.engine().buffers();
+      Buffers& buffers = engine_of(sharded).buffers();
       for (int step = 0; step < 3; ++step) gpt_loss(sharded, group->rank(), step).backward();
       std::int64_t root = 0;
       std::int64_t largest = 0;
-      for (const auto& unit : sharded.engine().units()) {
+      for (const auto& unit : engine_of(sharded).units()) {
         std::int64_t& bytes = unit->parent == nullptr ? root : largest;
         bytes = std::max(bytes, unit->gather_bytes * group->size());
       }

@@ -32,7 +32,7 @@ struct Composed {
   }
   Tensor loss(int rank, int step) const {
     const Tensor tokens = random_tokens({2, 9}, 53, static_cast<std::uint64_t>(100 * step + rank));
-    const auto device = root->engine().streams().device();
+    const auto device = internal::engine_of(*root).streams().device();
     return next_token_loss(Gpt(module)->forward(tokens.to(device)).cpu(), tokens);
   }
   std::map<std::string, Tensor> gradients() const {
@@ -41,8 +41,8 @@ struct Composed {
       result[name] = shard.grad().defined() ? full_tensor(shard, shard.grad()).cpu() : Tensor();
     return result;
   }
-  std::int64_t gathers() const { return root->engine().stats().gathers; }
-  Unit& unit(std::size_t i) const { return *root->engine().units()[i]; }
+  std::int64_t gathers() const { return internal::engine_of(*root).stats().gathers; }
+  Unit& unit(std::size_t i) const { return *internal::engine_of(*root).units()[i]; }
 
   Gpt module = filled_gpt(3);
   std::vector<Handle> blocks;
@@ -147,7 +147,8 @@ TEST(UnitControls, a_unit_gathers_those_that_it_was_told_to) {
     const auto states_of_block_2 = [&] {
       // In the middle of forward, when block 0 is in use.
       std::vector<UnitState> states;
-      const Tensor x = random_values({1, 3, 24}, 5).to(net.root->engine().streams().device());
+      const Tensor x =
+          random_values({1, 3, 24}, 5).to(internal::engine_of(*net.root).streams().device());
       net.module->blocks->ptr<BlockImpl>(0)->forward(x);
       states.push_back(net.unit(3).state);
       net.root->reshard();
@@ -160,9 +161,9 @@ TEST(UnitControls, a_unit_gathers_those_that_it_was_told_to) {
     EXPECT_EQ(states_of_block_2(), UnitState::kSharded);
 
     net.blocks[2]->set_modules_to_backward_prefetch({net.blocks[0].get()});
-    const auto before = net.root->engine().stats();
+    const auto before = internal::engine_of(*net.root).stats();
     net.loss(group->rank(), 0).backward();
-    const auto after = net.root->engine().stats();
+    const auto after = internal::engine_of(*net.root).stats();
     EXPECT_EQ(after.prefetched_units - before.prefetched_units, 1);
     EXPECT_EQ(after.prefetch_hits - before.prefetch_hits, 1);
     expect_near(net.gradients(), expected_gradients(2, {0}));
@@ -187,7 +188,7 @@ TEST(UnitControls, a_unit_is_kept_by_some_ranks_until_its_backward) {
         EXPECT_FALSE(first.piece.defined());
       }
       expect_near(net.gradients(), expected_gradients(group->size(), {0, 1}));
-      EXPECT_EQ(net.root->engine().buffers().lent_bytes(Use::kParameters), 0);
+      EXPECT_EQ(internal::engine_of(*net.root).buffers().lent_bytes(Use::kParameters), 0);
     });
   }
   spawn_ranks(2, [](const Group& group) {
@@ -301,8 +302,8 @@ TEST(UnitControls, a_part_of_a_wrapped_module_has_its_own_state) {
                              *sharded.state_dict().at("blocks.1.up.weight").as_tensor()));
     block->set_requires_gradient_sync(false);
     gpt_loss(sharded, group->rank(), 0).backward();
-    EXPECT_FALSE(sharded.engine().units()[1]->parameters.front()->kept.defined());
-    EXPECT_TRUE(sharded.engine().units()[2]->parameters.front()->kept.defined());
+    EXPECT_FALSE(internal::engine_of(sharded).units()[1]->parameters.front()->kept.defined());
+    EXPECT_TRUE(internal::engine_of(sharded).units()[2]->parameters.front()->kept.defined());
     {
       // A setting of one unit outlives the scope around it.
       const NoSync quiet(sharded);

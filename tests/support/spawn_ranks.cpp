@@ -12,7 +12,7 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include "libfsdp/internal/comm/errors.h"
-#include "libfsdp/internal/comm/rank_monitor.h"
+#include "libfsdp/internal/comm/group_internals.h"
 #include "tests/support/test_device.h"
 
 namespace fsdp::test {
@@ -39,7 +39,7 @@ Outcome run_rank(const ProcessGroupOptions& options, const RankBody& body) {
   } catch (...) {
     outcome = {"an exception of unknown type", true};
   }
-  if (group) group->monitor().failed(outcome.message);
+  if (group) monitor_of(*group).failed(outcome.message);
   return outcome;
 }
 

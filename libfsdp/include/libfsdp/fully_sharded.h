@@ -37,13 +37,14 @@
 #include <torch/nn/module.h>
 
 #include "libfsdp/activation_checkpoint.h"
-#include "libfsdp/detail/forward_inputs.h"
 #include "libfsdp/gathered.h"
 #include "libfsdp/options.h"
 #include "libfsdp/state_dict.h"
 #include "libfsdp/unit_call.h"
 
 namespace fsdp {
+
+class ShardedModule;
 
 namespace internal {
 class Engine;
@@ -52,6 +53,7 @@ struct Parameter;
 struct PerModule;
 struct Unit;
 struct WrappedModule;
+Engine& engine_of(const ShardedModule& module);  // see libfsdp/internal/engine/engine.h
 }  // namespace internal
 
 // For a parameter that is part of a larger one (placement.h), only the part is summoned.
@@ -191,9 +193,9 @@ class ShardedModule {
   // this before writing to shards after such a backward.
   void zero_grad(bool set_to_none = true);
   // Calls the module's train().
-  void train(bool on = true);
+  void train(bool on = true) { module()->train(on); }
   void eval() { train(false); }
-  bool is_training() const noexcept;
+  bool is_training() const noexcept { return module()->is_training(); }
 
   // Collective.  Scales the gradients of all parameters, taken as one vector, to a norm of at most
   // `max_norm`; returns the norm before, a 0-dimensional tensor of the largest gradient dtype.
@@ -249,9 +251,8 @@ class ShardedModule {
   // Throws: c10::Error if no trace was started, or the file cannot be written.
   void write_trace(const std::filesystem::path& path) const;
 
-  // The engine, for code built on it.  See libfsdp/internal/engine/engine.h.
-  // Throws: c10::Error if the sharded module around this one has been destroyed.
-  internal::Engine& engine() const;
+  // The following are for the library itself.
+
   // The units of this module, the root's first.
   std::vector<internal::Unit*> units() const;
   // Returns whether parameters() has flat tensors: use_orig_params is false for some unit.
@@ -279,6 +280,7 @@ class ShardedModule {
 
  private:
   ShardedModule() = default;
+  friend internal::Engine& internal::engine_of(const ShardedModule& module);
   friend StateDictSettings set_state_dict_type(ShardedModule&, StateDictType,
                                                std::optional<AnyStateDictConfig>,
                                                std::optional<AnyOptimStateDictConfig>);

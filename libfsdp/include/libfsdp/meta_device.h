@@ -11,12 +11,35 @@
 #include <functional>
 #include <vector>
 
+#include <ATen/core/function_schema.h>
+#include <ATen/core/stack.h>
 #include <c10/core/Device.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/nn/module.h>
 
-#include "libfsdp/detail/meta_factories.h"
-
 namespace fsdp {
+namespace internal {
+
+// While one lives, the operators of this thread pass through the fallback of observer.h.
+class MetaFactories {
+ public:
+  MetaFactories();
+  ~MetaFactories();
+  MetaFactories(const MetaFactories&) = delete;
+  MetaFactories& operator=(const MetaFactories&) = delete;
+
+ private:
+  c10::impl::IncludeDispatchKeyGuard include_key_;
+};
+
+// Returns whether such a scope is open in this thread.
+bool meta_factories_active() noexcept;
+
+// If the operator makes a tensor without an input tensor or a given device, gives it the meta
+// device.  `stack` ends with the operator's arguments.
+void send_factory_to_meta(const c10::FunctionSchema& schema, torch::jit::Stack& stack);
+
+}  // namespace internal
 
 // While it lives, factory functions in this thread (torch::empty, randn, full, arange and others)
 // make tensors with shape and dtype but without memory and values, unless they name a device:

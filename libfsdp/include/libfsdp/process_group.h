@@ -28,9 +28,7 @@ class Store;
 namespace fsdp {
 
 namespace internal {
-class RankMonitor;
-class StoreClient;
-struct CallState;
+class GroupInternals;
 }  // namespace internal
 
 // The place of this process, as its launcher assigned it.
@@ -86,14 +84,13 @@ class ProcessGroup {
   // Throws: c10::Error if another rank of the list gave another list.
   virtual std::shared_ptr<ProcessGroup> subgroup(const std::vector<int>& ranks) = 0;
 
-  // The foundation of the collectives in libfsdp/internal/comm/collectives.h.
   virtual const std::string& name() const noexcept = 0;  // the same on all of its ranks
   // Null if there is no other rank to communicate with.
   virtual const c10::intrusive_ptr<c10d::Backend>& backend() const noexcept = 0;
-  virtual internal::StoreClient* store()
-      const noexcept = 0;  // keys begin with name(); may be null too
-  virtual internal::RankMonitor& monitor() const noexcept = 0;  // of all ranks
-  virtual internal::CallState& calls() noexcept = 0;
+
+ private:
+  friend class internal::GroupInternals;  // of which every group is one
+  ProcessGroup() = default;
 };
 
 // Holds a c10d::Store without needing c10d's headers.

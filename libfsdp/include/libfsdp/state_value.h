@@ -53,18 +53,22 @@ class StateDict {
   StateDict& operator=(StateDict&& other) noexcept;
   ~StateDict();
 
-  bool empty() const noexcept;
-  std::size_t size() const noexcept;
+  bool empty() const noexcept { return positions_.empty(); }
+  std::size_t size() const noexcept { return positions_.size(); }
   const std::vector<Entry>& entries() const noexcept { return entries_; }
   // Do not change keys, only values.
   std::vector<Entry>& entries() noexcept { return entries_; }
 
   // Returns null if there is no such key.
   const StateValue* find(const StateKey& key) const noexcept;
-  StateValue* find(const StateKey& key) noexcept;
+  StateValue* find(const StateKey& key) noexcept {
+    return const_cast<StateValue*>(std::as_const(*this).find(key));
+  }
   // Throws: c10::Error naming the key.
   const StateValue& at(const StateKey& key) const;
-  StateValue& at(const StateKey& key);
+  StateValue& at(const StateKey& key) {
+    return const_cast<StateValue&>(std::as_const(*this).at(key));
+  }
   // Adds None if there is no such key.
   StateValue& operator[](const StateKey& key);
   void set(const StateKey& key, StateValue value);
@@ -105,26 +109,26 @@ class StateValue {
 
   bool is_none() const noexcept;
   // Each is null if the value is of another kind.  An integer is not a double and not a bool.
-  const bool* as_bool() const noexcept;
-  const std::int64_t* as_int() const noexcept;
-  const double* as_double() const noexcept;
-  const std::string* as_string() const noexcept;
-  const at::Tensor* as_tensor() const noexcept;
-  const ShardedTensor* as_sharded() const noexcept;
-  const StateList* as_list() const noexcept;
-  const StateTuple* as_tuple() const noexcept;
-  const StateDict* as_dict() const noexcept;
-  at::Tensor* as_tensor() noexcept;
-  ShardedTensor* as_sharded() noexcept;
-  StateList* as_list() noexcept;
-  StateTuple* as_tuple() noexcept;
-  StateDict* as_dict() noexcept;
+  const bool* as_bool() const noexcept { return get<bool>(); }
+  const std::int64_t* as_int() const noexcept { return get<std::int64_t>(); }
+  const double* as_double() const noexcept { return get<double>(); }
+  const std::string* as_string() const noexcept { return get<std::string>(); }
+  const at::Tensor* as_tensor() const noexcept { return get<at::Tensor>(); }
+  const ShardedTensor* as_sharded() const noexcept { return get<ShardedTensor>(); }
+  const StateList* as_list() const noexcept { return get<StateList>(); }
+  const StateTuple* as_tuple() const noexcept { return get<StateTuple>(); }
+  const StateDict* as_dict() const noexcept { return get<StateDict>(); }
+  at::Tensor* as_tensor() noexcept { return const_cast<at::Tensor*>(get<at::Tensor>()); }
+  ShardedTensor* as_sharded() noexcept { return const_cast<ShardedTensor*>(get<ShardedTensor>()); }
+  StateList* as_list() noexcept { return const_cast<StateList*>(get<StateList>()); }
+  StateTuple* as_tuple() noexcept { return const_cast<StateTuple*>(get<StateTuple>()); }
+  StateDict* as_dict() noexcept { return const_cast<StateDict*>(get<StateDict>()); }
   // Returns the number in an integer, a double, a bool, or a tensor of one element.
   // Throws: c10::Error for any other value.
   double number() const;
   // Returns the dict.  Throws: c10::Error if the value is not a dict.
   const StateDict& dict() const;
-  StateDict& dict();
+  StateDict& dict() { return const_cast<StateDict&>(std::as_const(*this).dict()); }
 
   // Returns Python's name of the kind, for messages: "dict", "float", ...
   const char* kind_name() const noexcept;
@@ -133,6 +137,9 @@ class StateValue {
   using Content = std::variant<std::monostate, bool, std::int64_t, double, std::string, at::Tensor,
                                ShardedTensor, StateList, StateTuple, StateDict>;
   struct Storage;
+  template <typename T>
+  const T* get() const noexcept;
+
   // A pointer, because the variant holds types that contain this one.
   std::unique_ptr<Storage> content_;
 };

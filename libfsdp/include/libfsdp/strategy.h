@@ -107,9 +107,9 @@ class StrategyBase {
   void teardown();
 
   // Returns the device of this rank, after setup_environment().
-  c10::Device root_device() const;
-  int global_rank() const;
-  int world_size() const;
+  c10::Device root_device() const { return process_group()->device(); }
+  int global_rank() const { return process_group()->rank(); }
+  int world_size() const { return process_group()->size(); }
   bool is_global_zero() const { return global_rank() == 0; }
   std::chrono::milliseconds timeout() const noexcept { return options_.timeout; }
   const StrategyOptions& options() const noexcept { return options_; }
@@ -135,7 +135,9 @@ class StrategyBase {
   // Returns rank `src`'s value.  Nothing is pickled.
   StateValue broadcast(const StateValue& value, int src = 0) const;
   std::string broadcast(const std::string& text, int src = 0) const;
-  std::filesystem::path broadcast(const std::filesystem::path& path, int src = 0) const;
+  std::filesystem::path broadcast(const std::filesystem::path& path, int src = 0) const {
+    return broadcast(path.string(), src);
+  }
   at::Tensor broadcast(const at::Tensor& tensor, int src = 0) const;
   // Returns a new tensor; means of integers are floating-point, as in Python.  `group`: null means
   // all ranks.

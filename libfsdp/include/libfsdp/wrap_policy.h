@@ -6,13 +6,13 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
 
-namespace torch::nn {
-class Module;
-}
+#include "libfsdp/unit_call.h"
 
 namespace fsdp {
 
@@ -85,6 +85,30 @@ std::vector<std::string> unit_names(const torch::nn::Module& root, const WrapPol
                                     const std::vector<const torch::nn::Module*>& ignored = {},
                                     const std::vector<at::Tensor>& ignored_parameters = {});
 
-}  // namespace fsdp
+template <typename... Modules>
+ModulePredicate instances_of() {
+  static_assert(
+      (... && std::is_base_of_v<torch::nn::Module, typename internal::ImplOf<Modules>::type>),
+      "a policy selects types of torch::nn::Module, or their holders");
+  return [](const torch::nn::Module& module) {
+    return (... ||
+            (dynamic_cast<const typename internal::ImplOf<Modules>::type*>(&module) != nullptr));
+  };
+}
 
-#include "libfsdp/detail/wrap_policy_inl.h"
+template <typename... Modules>
+WrapPolicy module_wrap_policy() {
+  return custom_policy(instances_of<Modules...>());
+}
+
+template <typename Holder>
+Holder wrap(Holder module) {
+  if constexpr (requires { module.ptr(); }) {
+    mark_wrapped(module.ptr());
+  } else {
+    mark_wrapped(module);
+  }
+  return module;
+}
+
+}  // namespace fsdp

@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <atomic>
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <exception>
-#include <functional>
+#include <future>
 #include <numeric>
+#include <span>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
+
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -16,55 +22,50 @@
 #include "formats/bytes/base/huge_pages.h"
 #include "libfsdp/agree.h"
 #include "libfsdp/checkpoint.h"
-#include "libfsdp/internal/checkpoint/stream_copy.h"
 #include "libfsdp/internal/checkpoint/tensor_bridge.h"
 #include "libfsdp/internal/checkpoint/training_parts.h"
 #include "libfsdp/internal/comm/devices.h"
+#include "libfsdp/internal/state/state_skeleton.h"
 
 namespace fsdp {
 using namespace internal;
 namespace {
 
-using TensorMap = std::function<at::Tensor(const at::Tensor&)>;
-
-// Returns the state with every tensor in it replaced.
-StateValue mapped(const StateValue& value, const TensorMap& map);
-
-StateDict mapped(const StateDict& state, const TensorMap& map) {
-  StateDict result;
-  for (const auto& [key, value] : state.entries()) result.set(key, mapped(value, map));
-  return result;
-}
-
-StateList mapped(const StateList& list, const TensorMap& map) {
-  StateList result;
-  for (const StateValue& item : list) result.push_back(mapped(item, map));
-  return result;
-}
-
-StateValue mapped(const StateValue& value, const TensorMap& map) {
-  if (const auto* tensor = value.as_tensor()) return map(*tensor);
-  if (const auto* sharded = value.as_sharded()) {
-    ShardedTensor result = *sharded;
-    result.local = map(sharded->local);
-    return result;
+// Copies past the processor's caches if possible: they keep their content, and the target is not
+// read before it is written.  For blocks of some MiB this takes a third less time than memcpy.
+// Requires: `to` begins at a multiple of 64 bytes and has the size of `from`; they do not overlap.
+void stream_copy(std::span<const std::byte> from, std::span<std::byte> to) {
+  std::size_t done = 0;
+#if defined(__SSE2__)
+  constexpr std::size_t kLine = 64;
+  for (; from.size() - done >= kLine; done += kLine) {
+    const auto* const source = reinterpret_cast<const __m128i*>(from.data() + done);
+    auto* const target = reinterpret_cast<__m128i*>(to.data() + done);
+    const __m128i a = _mm_loadu_si128(source);
+    const __m128i b = _mm_loadu_si128(source + 1);
+    const __m128i c = _mm_loadu_si128(source + 2);
+    const __m128i d = _mm_loadu_si128(source + 3);
+    _mm_stream_si128(target, a);
+    _mm_stream_si128(target + 1, b);
+    _mm_stream_si128(target + 2, c);
+    _mm_stream_si128(target + 3, d);
   }
-  if (const auto* dict = value.as_dict()) return mapped(*dict, map);
-  if (const auto* list = value.as_list()) return mapped(*list, map);
-  if (const auto* tuple = value.as_tuple()) return StateTuple{mapped(tuple->items, map)};
-  return value;
+  // Makes the copy visible to a thread that is told of it.
+  _mm_sfence();
+#endif
+  if (done != from.size()) std::memcpy(to.data() + done, from.data() + done, from.size() - done);
 }
 
 // Holds copies of tensors on the CPU, in memory that the next save uses again.
 class Staging {
  public:
   StateDict copy(const StateDict& state) {
+    StateValue copies(state);
     std::int64_t bytes = 0;
     bool pinned = false;
-    mapped(state, [&](const at::Tensor& tensor) {
+    each_tensor(copies, [&](const at::Tensor& tensor) {
       bytes += room_for(tensor);
       pinned = pinned || copies_from_pinned_memory(tensor.device());
-      return tensor;
     });
     if (!memory_.defined() || memory_.numel() < bytes || (pinned && !memory_.is_pinned())) {
       memory_.reset();  // first: both together may not fit
@@ -72,14 +73,15 @@ class Staging {
       if (!pinned) formats::advise_huge(memory_.data_ptr(), memory_.nbytes());
     }
     std::int64_t next = 0;
-    return mapped(state, [&](const at::Tensor& tensor) {
+    each_tensor(copies, [&](at::Tensor& tensor) {
       const auto bytes_here = static_cast<std::int64_t>(tensor.nbytes());
       at::Tensor copy =
           memory_.narrow(0, next, bytes_here).view(tensor.scalar_type()).view(tensor.sizes());
       next += room_for(tensor);
       fill(copy, tensor);
-      return copy;
+      tensor = std::move(copy);
     });
+    return std::move(copies.dict());
   }
 
  private:
@@ -116,9 +118,12 @@ class AsyncSaver::Impl {
       : group_(group->subgroup(all_ranks(*group))) {}
 
   ~Impl() {
-    join();
-    if (error_) {
-      TORCH_WARN("a checkpoint was not saved: ", message());
+    try {
+      wait();
+    } catch (const std::exception& error) {
+      TORCH_WARN("a checkpoint was not saved: ", error.what());
+    } catch (...) {
+      TORCH_WARN("a checkpoint was not saved: an exception of unknown type");
     }
   }
 
@@ -133,56 +138,35 @@ class AsyncSaver::Impl {
       const at::NoGradGuard no_grad;
       copies = staging_.copy(both);
     });
-    busy_ = true;
     const auto write = [this, folder, options, copies = std::move(copies)] {
-      try {
-        const StateDict& parts = copies.at("state").dict();
-        if (const StateValue* const beside = copies.find("meta")) {
-          save_with_meta(folder, parts, beside->dict(), group_, options);
-        } else {
-          save(folder, parts, group_, options);
-        }
-      } catch (...) {
-        error_ = std::current_exception();
-      }
-      busy_ = false;
+      const StateDict& parts = copies.at("state").dict();
+      if (const StateValue* const beside = copies.find("meta"))
+        save_with_meta(folder, parts, beside->dict(), group_, options);
+      else
+        save(folder, parts, group_, options);
     };
     try {
-      thread_ = std::jthread(write);
+      saving_ = std::async(std::launch::async, write);
     } catch (const std::exception&) {
       // No thread could be started, but the other ranks are saving already and wait for this rank.
-      write();
+      saving_ = std::async(std::launch::deferred, write);
+      saving_.wait();
     }
   }
 
   void wait() {
-    join();
-    if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+    if (saving_.valid()) saving_.get();
   }
 
-  bool done() const noexcept { return !busy_; }
+  bool done() const noexcept {
+    return !saving_.valid() ||
+           saving_.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+  }
 
  private:
-  void join() {
-    if (thread_.joinable()) thread_.join();
-  }
-
-  std::string message() const {
-    try {
-      std::rethrow_exception(error_);
-    } catch (const std::exception& error) {
-      return error.what();
-    } catch (...) {
-      return "an exception of unknown type";
-    }
-  }
-
   const std::shared_ptr<ProcessGroup> group_;
   Staging staging_;
-  std::exception_ptr
-      error_;  // of the last save, until it was reported; the thread owns it while it runs
-  std::atomic<bool> busy_ = false;
-  std::jthread thread_;
+  std::future<void> saving_;  // the last save, until wait()
 };
 
 AsyncSaver::AsyncSaver(const std::shared_ptr<ProcessGroup>& group)

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include <ATen/ATen.h>
-#include <c10/util/Exception.h>
 
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/url.h"

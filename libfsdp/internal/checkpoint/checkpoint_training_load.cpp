@@ -9,8 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include <c10/util/Exception.h>
-
 #include "formats/families/trainers/framework_content.h"
 #include "formats/state/content/object_fields.h"
 #include "formats/state/content/state_parts.h"
@@ -21,11 +19,10 @@
 #include "libfsdp/grad_scaler.h"
 #include "libfsdp/internal/checkpoint/checkpoint_reader.h"
 #include "libfsdp/internal/checkpoint/load_plan.h"
-#include "libfsdp/internal/checkpoint/optimizer_load.h"
-#include "libfsdp/internal/checkpoint/scaler_state.h"
+#include "libfsdp/internal/checkpoint/trainer_entries.h"
 #include "libfsdp/internal/checkpoint/training_parts.h"
 #include "libfsdp/internal/comm/errors.h"
-#include "libfsdp/internal/construction/left_out_option.h"
+#include "libfsdp/internal/comm/left_out.h"
 #include "libfsdp/optim_state_dict.h"
 
 namespace fsdp {

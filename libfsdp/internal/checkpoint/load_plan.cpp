@@ -5,9 +5,6 @@
 #include <iterator>
 #include <optional>
 #include <unordered_set>
-#include <utility>
-
-#include <c10/util/Exception.h>
 
 #include "formats/bytes/base/cast.h"
 #include "formats/bytes/base/text.h"

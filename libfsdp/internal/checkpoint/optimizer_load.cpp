@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "libfsdp/internal/checkpoint/optimizer_load.h"
-
+// Loads an optimizer's state from a checkpoint, in any form that it was saved in.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -9,7 +8,6 @@
 #include <utility>
 
 #include <ATen/ATen.h>
-#include <c10/util/Exception.h>
 
 #include "formats/bytes/base/cast.h"
 #include "formats/state/content/content.h"
@@ -18,6 +16,7 @@
 #include "formats/state/rewrite/optimizer_state.h"
 #include "formats/state/rewrite/parameter_order.h"
 #include "libfsdp/fully_sharded.h"
+#include "libfsdp/internal/checkpoint/load_plan.h"
 #include "libfsdp/internal/checkpoint/training_parts.h"
 #include "libfsdp/internal/comm/errors.h"
 #include "libfsdp/internal/engine/engine.h"

@@ -9,7 +9,6 @@
 
 #include <ATen/ATen.h>
 #include <c10/core/ScalarType.h>
-#include <c10/util/Exception.h>
 
 #include "formats/families/dcp/rank_writer.h"
 #include "formats/state/content/object_fields.h"

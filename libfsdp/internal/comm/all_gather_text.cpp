@@ -3,12 +3,11 @@
 #include <thread>
 #include <utility>
 
-#include "libfsdp/internal/comm/call_state.h"
 #include "libfsdp/internal/comm/collectives.h"
 #include "libfsdp/internal/comm/errors.h"
-#include "libfsdp/internal/comm/long_wait.h"
-#include "libfsdp/internal/comm/rank_monitor.h"
+#include "libfsdp/internal/comm/group_internals.h"
 #include "libfsdp/internal/comm/store_client.h"
+#include "libfsdp/internal/comm/waits.h"
 
 namespace fsdp::internal {
 namespace {
@@ -24,11 +23,11 @@ constexpr std::chrono::milliseconds kLook(1000);
 class TextExchange {
  public:
   TextExchange(ProcessGroup& group, const std::string& what)
-      : group_(group), store_(*group.store()), what_(what) {
-    const std::lock_guard lock(group.calls().mutex);
+      : group_(group), store_(*store_of(group)), what_(what) {
+    const std::lock_guard lock(calls_of(group).mutex);
     enter_collective(group, what);
     const std::string base =
-        group.name() + "/text/" + std::to_string(++group.calls().text_count) + "/";
+        group.name() + "/text/" + std::to_string(++calls_of(group).text_count) + "/";
     for (int r = 0; r < group.size(); ++r) keys_.push_back(base + std::to_string(r));
     done_key_ = base + "done";
   }
@@ -64,13 +63,14 @@ class TextExchange {
   void look_at_the_others() {
     long_wait_.look();
     if (others_failed(group_)) give_up("another rank failed");
-    const std::string elsewhere = group_.monitor().elsewhere(group_.name());
+    const std::string elsewhere = monitor_of(group_).elsewhere(group_.name());
     if (!elsewhere.empty()) {
       give_up(elsewhere + " where this rank is at " + what_ +
               ": the ranks run different operators, or run them in another order");
     }
     for (const int r : missing()) {
-      if (group_.monitor().has_ended(group_.global_rank(r))) give_up("its process group has ended");
+      if (monitor_of(group_).has_ended(group_.global_rank(r)))
+        give_up("its process group has ended");
     }
   }
 
@@ -109,10 +109,10 @@ std::vector<std::string> all_gather_text(const std::shared_ptr<ProcessGroup>& gr
   try {
     return TextExchange(*group, what).run(text);
   } catch (const PeerError& error) {
-    group->monitor().lost();
+    monitor_of(*group).lost();
     {
-      const std::lock_guard lock(group->calls().mutex);
-      group->calls().text_failed = true;
+      const std::lock_guard lock(calls_of(*group).mutex);
+      calls_of(*group).text_failed = true;
     }
     const std::string message = message_of(error);
     // The store's own message does not name the collective.

@@ -5,8 +5,7 @@
 #include <mutex>
 #include <utility>
 
-#include <c10/util/Exception.h>
-
+#include "libfsdp/internal/comm/devices.h"
 #include "libfsdp/internal/comm/errors.h"
 
 namespace fsdp::internal {
@@ -15,6 +14,8 @@ namespace {
 struct Registry {
   std::mutex mutex;
   std::map<std::string, BackendKind> kinds{{"gloo", gloo_backend()}};
+  std::map<c10::DeviceType, std::string> of_type{{c10::DeviceType::CPU, "gloo"},
+                                                 {c10::DeviceType::CUDA, "nccl"}};
 };
 
 // Never destroyed: groups may outlive static objects of other files.
@@ -45,6 +46,22 @@ const BackendKind& backend_kind(const std::string& name) {
   FSDP_CHECK(name != "nccl", "backend nccl is not part of this program (it has: ", known,
              "): link fsdp::cuda");
   FSDP_CHECK(false, "expected one of the backends ", known, ", but got '", name, "'");
+}
+
+void register_device_type(c10::DeviceType type, const std::string& backend) {
+  const std::lock_guard lock(registry().mutex);
+  registry().of_type.insert_or_assign(type, backend);
+}
+
+std::string default_backend(c10::DeviceType type) {
+  const std::lock_guard lock(registry().mutex);
+  const auto found = registry().of_type.find(type);
+  if (found != registry().of_type.end()) return found->second;
+  std::string known;
+  for (const auto& [other, backend] : registry().of_type)
+    known += (known.empty() ? "" : ", ") + name_of_type(other);
+  FSDP_CHECK(false, "expected one of the devices ", known, ", but got ", name_of_type(type),
+             ", for which no backend is known");
 }
 
 }  // namespace fsdp::internal

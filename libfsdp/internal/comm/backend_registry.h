@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The backends of c10d by name.  Gloo is always there; libraries that are linked add others.
+// The backends of c10d by name, and those of the types of devices.  Gloo is always there; libraries
+// that are linked add others.  Thread-safe.
 #pragma once
 
 #include <chrono>
@@ -71,6 +72,14 @@ bool has_backend(const std::string& name);
 // Lifetime: of the process.
 // Throws: c10::Error listing the backends if there is none of that name.
 const BackendKind& backend_kind(const std::string& name);
+
+// Adds a type of devices, for PrivateUse1, or replaces the backend of one.
+void register_device_type(c10::DeviceType type, const std::string& backend);
+
+// Returns the backend for groups whose tensors are on devices of this type: "gloo" for the CPU,
+// "nccl" for CUDA.
+// Throws: c10::Error listing the types if this one is not known.
+std::string default_backend(c10::DeviceType type);
 
 // Returns the kind named "gloo".
 BackendKind gloo_backend();

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -16,30 +17,24 @@ class Blocks {
     std::int64_t bytes = 0;
     char* to = nullptr;
   };
+  // Copies parts of a rank's block, which lies in another process.
+  using Read = std::function<void(int rank, const std::vector<Segment>& segments)>;
 
-  virtual ~Blocks() = default;
+  // `blocks_WN`: contiguous, a row for each rank.
+  Blocks(const at::Tensor& blocks_WN, int world_size);
+  // `here`: by rank, null for a block that `read` has to be called for.
+  Blocks(std::vector<const char*> here, Read read);
 
   // Copies parts of a rank's block.
   // Throws: LostOffer (offer_board.h) if the block lies in another process that has ended.
-  virtual void copy(int rank, const std::vector<Segment>& segments) const = 0;
+  void copy(int rank, const std::vector<Segment>& segments) const;
   // Returns `bytes` of a rank's block, in place or copied to `scratch`.
   // Throws: what copy() throws.
-  virtual const char* view(int rank, std::int64_t from, std::int64_t bytes,
-                           char* scratch) const = 0;
-};
-
-// Blocks in a buffer of this process.
-class BufferedBlocks final : public Blocks {
- public:
-  // `blocks_WN`: contiguous, a row for each rank.
-  explicit BufferedBlocks(const at::Tensor& blocks_WN, int world_size);
-
-  void copy(int rank, const std::vector<Segment>& segments) const override;
-  const char* view(int rank, std::int64_t from, std::int64_t bytes, char* scratch) const override;
+  const char* view(int rank, std::int64_t from, std::int64_t bytes, char* scratch) const;
 
  private:
-  const char* const first_;
-  const std::int64_t block_bytes_;
+  std::vector<const char*> here_;
+  Read read_;
 };
 
 }  // namespace fsdp::internal

@@ -7,7 +7,6 @@
 #include <numeric>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include <ATen/Functions.h>
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -17,14 +16,37 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "libfsdp/internal/comm/backend_registry.h"
-#include "libfsdp/internal/comm/call_state.h"
 #include "libfsdp/internal/comm/errors.h"
-#include "libfsdp/internal/comm/long_wait.h"
+#include "libfsdp/internal/comm/group_internals.h"
+#include "libfsdp/internal/comm/left_out.h"
 #include "libfsdp/internal/comm/offer_work.h"
-#include "libfsdp/internal/comm/rank_monitor.h"
 #include "libfsdp/internal/comm/store_client.h"
+#include "libfsdp/internal/comm/waits.h"
 
 namespace fsdp::internal {
+
+struct Pending::Call {
+  Call(std::shared_ptr<ProcessGroup> of, c10::intrusive_ptr<c10d::Work> running, std::string title,
+       std::function<void()> rest)
+      : group(std::move(of)),
+        work(std::move(running)),
+        what(std::move(title)),
+        finish(std::move(rest)) {}
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+  ~Call();
+
+  // Returns null if ranks do not read each other's memory.
+  OfferWork* offer() const noexcept { return dynamic_cast<OfferWork*>(work.get()); }
+  void wait_on_stream() const;
+  void wait_in_slices() const;
+
+  const std::shared_ptr<ProcessGroup> group;
+  c10::intrusive_ptr<c10d::Work> work;  // null once it is done
+  const std::string what;
+  const std::function<void()> finish;  // computes the rest after the backend's work; may be null
+};
+
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -62,22 +84,36 @@ std::string without_place(const std::string& message) {
   return has_place && end < first_line.size() ? first_line.substr(end + 2) : first_line;
 }
 
+// Issues a call of the group's backend.  `finish`: computes the rest after the backend's work.
 template <typename Issue>
 Pending issued(const std::shared_ptr<ProcessGroup>& group, std::string what, const Issue& issue,
                std::function<void()> finish = nullptr) {
   std::string error;
   {
     const BelowAutograd guards;
-    const std::scoped_lock lock(issue_mutex(), group->calls().mutex);
+    const std::scoped_lock lock(issue_mutex(), calls_of(*group).mutex);
     enter_collective(*group, what);
     try {
       auto work = issue(*group->backend());
-      return {group, std::move(work), std::move(what), std::move(finish)};
+      return Pending(std::make_unique<Pending::Call>(group, std::move(work), std::move(what),
+                                                     std::move(finish)));
     } catch (const std::exception& caught) {
       error = without_place(message_of(caught));
     }
   }
   throw_lost(*group, what, error);
+}
+
+// Does what any collective does that moves data in a group of one rank.
+Pending copied(const at::Tensor& output, const at::Tensor& input) {
+  const BelowAutograd guards;
+  as_bytes(output).copy_(as_bytes(input));
+  return {};
+}
+
+at::Tensor room_for(const at::Tensor& tensor, std::int64_t numel) {
+  const BelowAutograd guards;
+  return at::empty({numel}, tensor.options());
 }
 
 void check(bool ok, const std::string& what, const char* expected, const at::Tensor& output,
@@ -87,15 +123,9 @@ void check(bool ok, const std::string& what, const char* expected, const at::Ten
 }
 
 c10d::ReduceOp op_of(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::kMax:
-      return c10d::ReduceOp::MAX;
-    case ReduceOp::kMin:
-      return c10d::ReduceOp::MIN;
-    case ReduceOp::kSum:
-      break;
-  }
-  return c10d::ReduceOp::SUM;
+  return op == ReduceOp::kMax   ? c10d::ReduceOp::MAX
+         : op == ReduceOp::kMin ? c10d::ReduceOp::MIN
+                                : c10d::ReduceOp::SUM;
 }
 
 // Gloo gathers into a temporary that it allocates each time, and copies.  Broadcasts write in
@@ -154,135 +184,101 @@ at::Tensor as_bytes(const at::Tensor& tensor) {
   return tensor.view({tensor.numel()}).view(at::kByte);
 }
 
-Pending::Pending() = default;
-
-Pending::Pending(std::shared_ptr<ProcessGroup> group, c10::intrusive_ptr<c10d::Work> work,
-                 std::string what, std::function<void()> finish)
-    : group_(std::move(group)),
-      work_(std::move(work)),
-      what_(std::move(what)),
-      finish_(std::move(finish)) {}
-
-Pending::~Pending() {
-  abandon();
-}
-
-Pending::Pending(Pending&& other) noexcept {
-  *this = std::move(other);
-}
-
-Pending& Pending::operator=(Pending&& other) noexcept {
-  if (this == &other) return *this;
-  abandon();
-  group_ = std::exchange(other.group_, nullptr);
-  work_ = std::exchange(other.work_, nullptr);
-  what_ = std::move(other.what_);
-  finish_ = std::exchange(other.finish_, nullptr);
-  blocks_WN_ = std::move(other.blocks_WN_);
-  return *this;
-}
-
-Pending::operator bool() const noexcept {
-  return work_ != nullptr;
-}
-
-void Pending::abandon() noexcept {
-  if (!work_) return;
+// Lets a call that nobody waits for go on.
+Pending::Call::~Call() {
+  if (!work) return;
   if (OfferWork* const own = offer()) own->leave();
-  if (!work_->isCompleted()) {
-    const std::lock_guard lock(group_->calls().mutex);
-    auto& abandoned = group_->calls().abandoned;
-    std::erase_if(abandoned, [](const auto& work) { return work->isCompleted(); });
-    abandoned.push_back(work_);
-  }
-  work_.reset();
+  if (work->isCompleted()) return;
+  const std::lock_guard lock(calls_of(*group).mutex);
+  auto& abandoned = calls_of(*group).abandoned;
+  std::erase_if(abandoned, [](const auto& other) { return other->isCompleted(); });
+  abandoned.push_back(work);
 }
 
-void Pending::wait(CallSite site) {
-  if (!work_) return;
-  if (kind_of(*group_).waits_on_stream && is_left_out("wait", site)) return;
+void Pending::Call::wait_on_stream() const {
+  // A rank whose forward threw may go on: it gets as much time as in waits of the thread.
+  const auto began = Clock::now();
+  while (others_failed(*group) && !work->isCompleted()) {
+    if (Clock::now() - began >= kSlice) throw_lost(*group, what, "another rank failed");
+    std::this_thread::sleep_for(kBetweenQuestions);
+  }
+  try {
+    work->wait();
+  } catch (const std::exception& error) {
+    throw_lost(*group, what, without_place(message_of(error)));
+  }
+}
+
+void Pending::Call::wait_in_slices() const {
+  const auto began = Clock::now();
+  LongWait long_wait(*group, what);
+  while (true) {
+    const auto slice_began = Clock::now();
+    try {
+      work->wait(kSlice);
+      return;
+    } catch (const std::exception& error) {
+      // If several collectives were combined, one may have failed while others still run.
+      const bool too_early_for_a_timeout = Clock::now() - slice_began < kSlice;
+      if (too_early_for_a_timeout || work->isCompleted()) {
+        // It may have succeeded just after the slice.
+        if (work->isSuccess()) continue;
+        throw_lost(*group, what, without_place(message_of(error)));
+      }
+    }
+    long_wait.look();
+    if (others_failed(*group)) throw_lost(*group, what, "another rank failed");
+    if (Clock::now() - began >= group->timeout()) {
+      throw_lost(*group, what, "not done within " + duration_text(group->timeout()));
+    }
+  }
+}
+
+Pending::Pending() = default;
+Pending::Pending(std::unique_ptr<Call> call) : call_(std::move(call)) {}
+Pending::~Pending() = default;
+Pending::Pending(Pending&&) noexcept = default;
+Pending& Pending::operator=(Pending&&) noexcept = default;
+
+void Pending::wait() {
+  if (!call_) return;
+  const bool on_stream = kind_of(*call_->group).waits_on_stream;
+  if (on_stream && is_left_out("wait")) return;
   // Leaves nothing to wait for, even if this throws.
-  Pending ending = std::move(*this);
-  if (OfferWork* const own = ending.offer()) own->leave();
-  if (kind_of(*ending.group_).waits_on_stream) {
-    ending.wait_on_stream();
-  } else {
-    ending.wait_in_slices();
-  }
-  if (ending.finish_) {
+  const std::unique_ptr<Call> ending = std::move(call_);
+  if (OfferWork* const own = ending->offer()) own->leave();
+  on_stream ? ending->wait_on_stream() : ending->wait_in_slices();
+  if (ending->finish) {
     const BelowAutograd guards;
-    ending.finish_();
+    ending->finish();
   }
-  ending.work_.reset();
+  ending->work.reset();
 }
 
-void Pending::read(const std::function<void(const Blocks&)>& take) {
+void Pending::read(const at::Tensor& buffer_WN, const std::function<void(const Blocks&)>& take) {
   const BelowAutograd guards;
-  Pending ending = std::move(*this);
-  ending.wait_in_slices();
-  if (OfferWork* const own = ending.offer()) {
+  const std::unique_ptr<Call> ending = std::move(call_);
+  ending->wait_in_slices();
+  if (OfferWork* const own = ending->offer()) {
     // Even if `take` throws, the caller may next write this rank's block, which others still read.
     std::exception_ptr thrown;
     try {
       own->take(take);
     } catch (const LostOffer& error) {
-      throw_lost(*ending.group_, ending.what_, error.what());
+      throw_lost(*ending->group, ending->what, error.what());
     } catch (...) {
       thrown = std::current_exception();
     }
     try {
-      ending.wait_in_slices();
+      ending->wait_in_slices();
     } catch (...) {
       if (!thrown) throw;
     }
     if (thrown) std::rethrow_exception(thrown);
   } else {
-    take(BufferedBlocks(ending.blocks_WN_, ending.group_->size()));
+    take(Blocks(buffer_WN, ending->group->size()));
   }
-  ending.work_.reset();
-}
-
-OfferWork* Pending::offer() const noexcept {
-  return dynamic_cast<OfferWork*>(work_.get());
-}
-
-void Pending::wait_on_stream() {
-  // A rank whose forward threw may go on: it gets as much time as in waits of the thread.
-  const auto began = Clock::now();
-  while (others_failed(*group_) && !work_->isCompleted()) {
-    if (Clock::now() - began >= kSlice) throw_lost(*group_, what_, "another rank failed");
-    std::this_thread::sleep_for(kBetweenQuestions);
-  }
-  try {
-    work_->wait();
-  } catch (const std::exception& error) {
-    throw_lost(*group_, what_, without_place(message_of(error)));
-  }
-}
-
-void Pending::wait_in_slices() {
-  const auto began = Clock::now();
-  LongWait long_wait(*group_, what_);
-  while (true) {
-    const auto slice_began = Clock::now();
-    try {
-      work_->wait(kSlice);
-      return;
-    } catch (const std::exception& error) {
-      // If several collectives were combined, one may have failed while others still run.
-      const bool too_early_for_a_timeout = Clock::now() - slice_began < kSlice;
-      if (too_early_for_a_timeout || work_->isCompleted()) {
-        // It may have succeeded just after the slice.
-        if (work_->isSuccess()) continue;
-        throw_lost(*group_, what_, without_place(message_of(error)));
-      }
-    }
-    long_wait.look();
-    if (others_failed(*group_)) throw_lost(*group_, what_, "another rank failed");
-    if (Clock::now() - began >= group_->timeout()) {
-      throw_lost(*group_, what_, "not done within " + duration_text(group_->timeout()));
-    }
-  }
+  ending->work.reset();
 }
 
 Pending all_gather(const std::shared_ptr<ProcessGroup>& group, at::Tensor output_WN,
@@ -291,11 +287,7 @@ Pending all_gather(const std::shared_ptr<ProcessGroup>& group, at::Tensor output
             output_WN.scalar_type() == input_N.scalar_type(),
         what, "an output of one input per rank", output_WN, input_N);
   if (input_N.numel() == 0) return {};
-  if (!group->backend()) {
-    const BelowAutograd guards;
-    as_bytes(output_WN).copy_(as_bytes(input_N));
-    return {};
-  }
+  if (!group->backend()) return copied(output_WN, input_N);
   return issued(group, std::move(what), [&](c10d::Backend& backend) {
     auto output = as_bytes(output_WN);
     auto input = as_bytes(input_N);
@@ -318,11 +310,7 @@ Pending all_to_all(const std::shared_ptr<ProcessGroup>& group, at::Tensor output
             output_WN.scalar_type() == input_WN.scalar_type(),
         what, "an output and an input of one block per rank", output_WN, input_WN);
   if (input_WN.numel() == 0) return {};
-  if (!group->backend()) {
-    const BelowAutograd guards;
-    as_bytes(output_WN).copy_(as_bytes(input_WN));
-    return {};
-  }
+  if (!group->backend()) return copied(output_WN, input_WN);
   return issued(group, std::move(what), [&](c10d::Backend& backend) {
     auto output = as_bytes(output_WN);
     auto input = as_bytes(input_WN);
@@ -342,11 +330,7 @@ Pending all_to_all(const std::shared_ptr<ProcessGroup>& group, const at::Tensor&
             output.sizes().slice(1) == input.sizes().slice(1) &&
             output.scalar_type() == input.scalar_type(),
         what, "as many rows as are sent and received", output, input);
-  if (!group->backend()) {
-    const BelowAutograd guards;
-    as_bytes(output).copy_(as_bytes(input));
-    return {};
-  }
+  if (!group->backend()) return copied(output, input);
   const std::int64_t row_bytes =
       c10::multiply_integers(input.sizes().slice(1)) * static_cast<std::int64_t>(input.itemsize());
   const auto in_bytes = [&](std::vector<std::int64_t> counts) {
@@ -363,19 +347,17 @@ Pending all_to_all(const std::shared_ptr<ProcessGroup>& group, const at::Tensor&
 }
 
 bool has_direct_copies(ProcessGroup& group) {
-  return group.calls().board != nullptr;
+  return calls_of(group).board != nullptr;
 }
 
 Pending gather_blocks(const std::shared_ptr<ProcessGroup>& group, const at::Tensor& buffer_WN,
                       const at::Tensor& input_N, std::string what) {
   if (has_direct_copies(*group)) {
     return issued(group, std::move(what), [&](c10d::Backend&) {
-      return c10::make_intrusive<OfferWork>(group->calls().board, input_N, 0);
+      return c10::make_intrusive<OfferWork>(calls_of(*group).board, input_N, 0);
     });
   }
-  Pending result = all_gather(group, buffer_WN, input_N, std::move(what));
-  result.blocks_WN_ = buffer_WN;
-  return result;
+  return all_gather(group, buffer_WN, input_N, std::move(what));
 }
 
 Pending exchange_blocks(const std::shared_ptr<ProcessGroup>& group, const at::Tensor& buffer_WN,
@@ -383,12 +365,11 @@ Pending exchange_blocks(const std::shared_ptr<ProcessGroup>& group, const at::Te
   if (has_direct_copies(*group)) {
     const auto block = static_cast<std::int64_t>(input_WN.nbytes()) / group->size();
     return issued(group, std::move(what), [&](c10d::Backend&) {
-      return c10::make_intrusive<OfferWork>(group->calls().board, input_WN, group->rank() * block);
+      return c10::make_intrusive<OfferWork>(calls_of(*group).board, input_WN,
+                                            group->rank() * block);
     });
   }
-  Pending result = all_to_all(group, buffer_WN, input_WN, std::move(what));
-  result.blocks_WN_ = buffer_WN;
-  return result;
+  return all_to_all(group, buffer_WN, input_WN, std::move(what));
 }
 
 Pending reduce_scatter(const std::shared_ptr<ProcessGroup>& group, at::Tensor output_N,
@@ -397,11 +378,7 @@ Pending reduce_scatter(const std::shared_ptr<ProcessGroup>& group, at::Tensor ou
             output_N.scalar_type() == input_WN.scalar_type(),
         what, "an input of one output per rank", output_N, input_WN);
   if (output_N.numel() == 0) return {};
-  if (!group->backend()) {
-    const BelowAutograd guards;
-    as_bytes(output_N).copy_(as_bytes(input_WN));
-    return {};
-  }
+  if (!group->backend()) return copied(output_N, input_WN);
   if (reduces_while_scattering(*group)) {
     return issued(group, std::move(what), [&](c10d::Backend& backend) {
       auto output = output_N.view({output_N.numel()});
@@ -409,11 +386,7 @@ Pending reduce_scatter(const std::shared_ptr<ProcessGroup>& group, at::Tensor ou
       return backend._reduce_scatter_base(output, input);
     });
   }
-  at::Tensor parts_WN;
-  {
-    const BelowAutograd guards;
-    parts_WN = at::empty({input_WN.numel()}, input_WN.options());
-  }
+  const at::Tensor parts_WN = room_for(input_WN, input_WN.numel());
   return issued(
       group, std::move(what),
       [&](c10d::Backend& backend) {
@@ -437,11 +410,7 @@ Pending all_reduce(const std::shared_ptr<ProcessGroup>& group, at::Tensor tensor
       return backend.allreduce(tensors, options);
     });
   }
-  at::Tensor parts_WN;
-  {
-    const BelowAutograd guards;
-    parts_WN = at::empty({tensor.numel() * group->size()}, tensor.options());
-  }
+  const at::Tensor parts_WN = room_for(tensor, tensor.numel() * group->size());
   return issued(
       group, std::move(what),
       [&](c10d::Backend& backend) {

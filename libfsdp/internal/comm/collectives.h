@@ -10,59 +10,41 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
-#include <c10/util/intrusive_ptr.h>
 
 #include "libfsdp/internal/comm/blocks.h"
-#include "libfsdp/internal/comm/call_site.h"
 #include "libfsdp/process_group.h"
 
-namespace c10d {
-class Work;
-}
-
 namespace fsdp::internal {
-
-class OfferWork;
 
 // A collective in flight.  If destroyed before wait(), it goes on and keeps its tensors alive.
 class Pending {
  public:
   Pending();
-  Pending(std::shared_ptr<ProcessGroup> group, c10::intrusive_ptr<c10d::Work> work,
-          std::string what, std::function<void()> finish = nullptr);
   ~Pending();
   Pending(Pending&&) noexcept;
   Pending& operator=(Pending&&) noexcept;
 
   // Returns whether there is something to wait for.
-  explicit operator bool() const noexcept;
+  explicit operator bool() const noexcept { return call_ != nullptr; }
 
   // Returns when the tensors hold the result (on CUDA: when work queued on the current stream from
   // now on will see it); this object is then empty.  While it waits, it asks the monitor about once
   // a second whether a rank failed.
   // Throws: PeerError "<what>: <why>; <the monitor's diagnosis>" if a peer is lost, hangs until the
   // timeout, or reported a failure.
-  void wait(CallSite site = CallSite::current());
-  // As wait(), for the results of gather_blocks() and exchange_blocks(): calls `take` with the
-  // blocks once they are all there, and returns when this rank's own block may change.
+  void wait();
+  // As wait(), for the results of gather_blocks() and exchange_blocks(), given their buffer: calls
+  // `take` with the blocks once they are all there, and returns when this rank's own block may
+  // change.
   // Throws: what wait() and `take` throw.
-  void read(const std::function<void(const Blocks&)>& take);
+  void read(const at::Tensor& buffer_WN, const std::function<void(const Blocks&)>& take);
+
+  // One call of a backend.
+  struct Call;
+  explicit Pending(std::unique_ptr<Call> call);
 
  private:
-  friend Pending gather_blocks(const std::shared_ptr<ProcessGroup>&, const at::Tensor&,
-                               const at::Tensor&, std::string);
-  friend Pending exchange_blocks(const std::shared_ptr<ProcessGroup>&, const at::Tensor&,
-                                 const at::Tensor&, std::string);
-  OfferWork* offer() const noexcept;
-  void wait_in_slices();
-  void wait_on_stream();
-  void abandon() noexcept;
-
-  std::shared_ptr<ProcessGroup> group_;
-  c10::intrusive_ptr<c10d::Work> work_;
-  std::string what_;
-  std::function<void()> finish_;  // computes the rest after the backend's work
-  at::Tensor blocks_WN_;          // what read() reads, unless other ranks have it
+  std::unique_ptr<Call> call_;  // null: there is nothing to wait for
 };
 
 // Returns the elements of a contiguous tensor as bytes: backends do not support all dtypes.

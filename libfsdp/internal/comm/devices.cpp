@@ -1,50 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "libfsdp/internal/comm/devices.h"
 
-#include <map>
-#include <mutex>
-
 #include <c10/core/impl/DeviceGuardImplInterface.h>
-#include <c10/util/Exception.h>
 
 #include "libfsdp/internal/comm/backend_registry.h"
 #include "libfsdp/internal/comm/errors.h"
 #include "libfsdp/process_group.h"
 
 namespace fsdp::internal {
-namespace {
-
-struct DeviceTypes {
-  std::mutex mutex;
-  std::map<c10::DeviceType, std::string> backends{{c10::DeviceType::CPU, "gloo"},
-                                                  {c10::DeviceType::CUDA, "nccl"}};
-};
-
-// Never destroyed, as the registry of backends.
-DeviceTypes& device_types() {
-  static auto* const instance = new DeviceTypes;
-  return *instance;
-}
-
-}  // namespace
-
-void register_device_type(c10::DeviceType type, const std::string& backend) {
-  const std::lock_guard lock(device_types().mutex);
-  device_types().backends.insert_or_assign(type, backend);
-}
-
-std::string default_backend(c10::DeviceType type) {
-  const std::lock_guard lock(device_types().mutex);
-  const auto& backends = device_types().backends;
-  const auto found = backends.find(type);
-  if (found != backends.end()) return found->second;
-  std::string known;
-  for (const auto& [other, backend] : backends)
-    known += (known.empty() ? "" : ", ") + name_of_type(other);
-  FSDP_CHECK(false, "expected one of the devices ", known, ", but got ", name_of_type(type),
-             ", for which no backend is known");
-}
-
 int visible_devices(c10::DeviceType type) noexcept {
   if (!c10::impl::hasDeviceGuardImpl(type)) return 0;
   return c10::impl::getDeviceGuardImpl(type)->deviceCount();

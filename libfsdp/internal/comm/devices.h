@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Types of devices, and the decisions that depend on them: the backend that moves their tensors,
-// the device of a rank, memory that they copy from, autocast.  The CPU and CUDA are always known.
+// Decisions that depend on the type of a device: the device of a rank, memory that it copies from,
+// autocast.
 #pragma once
 
 #include <array>
@@ -18,14 +18,6 @@ namespace fsdp::internal {
 // The types of devices that have an autocast state.
 inline constexpr std::array<c10::DeviceType, 3> kAutocastTypes{
     c10::DeviceType::CPU, c10::DeviceType::CUDA, c10::DeviceType::PrivateUse1};
-
-// Adds a type of devices, for PrivateUse1, or replaces the backend of one.  Thread-safe.
-void register_device_type(c10::DeviceType type, const std::string& backend);
-
-// Returns the backend for groups whose tensors are on devices of this type: "gloo" for the CPU,
-// "nccl" for CUDA.
-// Throws: c10::Error listing the types if this one is not known.
-std::string default_backend(c10::DeviceType type);
 
 // Returns the number of devices of a type that this process can use; 0 if the program does not
 // contain their library.

@@ -14,14 +14,6 @@ namespace fsdp::internal {
 FlightRecord::FlightRecord(std::filesystem::path file, std::function<std::string()> content)
     : file_(std::move(file)), content_(std::move(content)) {}
 
-void FlightRecord::write() noexcept {
-  write_by(content_);
-}
-
-void FlightRecord::write(const std::string& content) noexcept {
-  write_by([&] { return content; });
-}
-
 void FlightRecord::write_by(const std::function<std::string()>& content) noexcept {
   if (written_.exchange(true)) return;
   try {

@@ -17,9 +17,11 @@ class FlightRecord {
 
   // Writes the file, at most once, and prints its path as a warning.  Never throws, because a
   // failed group has its own error to report: a failure to write is a warning.
-  void write() noexcept;
+  void write() noexcept { write_by(content_); }
   // As write(), with these bytes.
-  void write(const std::string& content) noexcept;
+  void write(const std::string& content) noexcept {
+    write_by([&] { return content; });
+  }
 
   const std::filesystem::path& file() const noexcept { return file_; }
 

@@ -17,8 +17,6 @@
 #include <cstring>
 #include <utility>
 
-#include <c10/util/Exception.h>
-
 #include "libfsdp/internal/comm/errors.h"
 #include "libfsdp/internal/comm/network_address.h"
 

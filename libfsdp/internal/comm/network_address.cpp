@@ -9,8 +9,6 @@
 #include <cerrno>
 #include <memory>
 
-#include <c10/util/Exception.h>
-
 #include "libfsdp/internal/comm/errors.h"
 
 namespace fsdp::internal {

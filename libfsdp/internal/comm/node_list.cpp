@@ -4,8 +4,6 @@
 #include <charconv>
 #include <cstddef>
 
-#include <c10/util/Exception.h>
-
 #include "libfsdp/internal/comm/errors.h"
 
 namespace fsdp::internal {

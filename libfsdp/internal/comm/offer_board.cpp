@@ -18,7 +18,6 @@
 #include <random>
 #include <string>
 
-#include <c10/util/Exception.h>
 #include <climits>
 
 #include "libfsdp/internal/comm/errors.h"
@@ -176,9 +175,9 @@ int OfferBoard::of_another_size(std::uint64_t number) const noexcept {
   return -1;
 }
 
-void OfferBoard::read(int rank, std::uint64_t number,
-                      const std::vector<Blocks::Segment>& segments) const {
-  copy_from(rank, segments, place(rank, number).address);
+void OfferBoard::read(int rank, std::uint64_t number, const std::vector<Blocks::Segment>& segments,
+                      std::int64_t base) const {
+  copy_from(rank, segments, place(rank, number).address + static_cast<std::uint64_t>(base));
 }
 
 // Every call reads the secret, too: the PID of a process that has ended may be used again.

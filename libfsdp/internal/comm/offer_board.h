@@ -65,9 +65,11 @@ class OfferBoard {
   // Returns a rank whose offer has another size than this rank's; -1: none.
   // Requires: all_offered(number).
   int of_another_size(std::uint64_t number) const noexcept;
-  // Copies parts of what a rank has offered.  Requires: all_offered(number), not yet took(number).
+  // Copies parts of what a rank has offered, counted from byte `base` of it.
+  // Requires: all_offered(number), not yet took(number).
   // Throws: LostOffer.
-  void read(int rank, std::uint64_t number, const std::vector<Blocks::Segment>& segments) const;
+  void read(int rank, std::uint64_t number, const std::vector<Blocks::Segment>& segments,
+            std::int64_t base = 0) const;
   // Tells that this rank does not read, or no longer reads, the others' offers of that number.
   void took(std::uint64_t number) noexcept;
   // Returns whether all others took this rank's offer.

@@ -1,14 +1,55 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "libfsdp/internal/comm/offer_work.h"
 
-#include <cstring>
+#include <algorithm>
+#include <sstream>
+#include <string>
 #include <utility>
+#include <vector>
 
-#include <c10/util/Exception.h>
-
+#include "libfsdp/internal/comm/collectives.h"
 #include "libfsdp/internal/comm/errors.h"
 
 namespace fsdp::internal {
+namespace {
+
+constexpr const char* kTitle = "checking whether ranks can read each other's memory";
+constexpr const char* kYes = "yes";
+
+bool for_all(const std::shared_ptr<ProcessGroup>& group, bool here) {
+  const auto answers = all_gather_text(group, here ? kYes : "no", kTitle);
+  return std::all_of(answers.begin(), answers.end(),
+                     [](const std::string& answer) { return answer == kYes; });
+}
+
+// Returns null if the board cannot be made or joined.
+template <typename... A>
+std::shared_ptr<OfferBoard> board_of(const A&... arguments) {
+  try {
+    return std::make_shared<OfferBoard>(arguments...);
+  } catch (const c10::Error&) {
+    return nullptr;
+  }
+}
+
+std::string text_of(const OfferBoard::Address& address) {
+  return c10::str(address.process, ' ', address.descriptor, ' ', address.secret);
+}
+
+}  // namespace
+
+std::shared_ptr<OfferBoard> meet_at_board(const std::shared_ptr<ProcessGroup>& group, bool wanted) {
+  std::shared_ptr<OfferBoard> board;
+  if (group->rank() == 0 && wanted) board = board_of(group->size());
+  const auto texts = all_gather_text(group, board ? text_of(board->address()) : "", kTitle);
+  OfferBoard::Address there;
+  if (group->rank() != 0 && wanted &&
+      std::istringstream(texts.front()) >> there.process >> there.descriptor >> there.secret)
+    board = board_of(there, group->rank(), group->size());
+  if (!for_all(group, board != nullptr)) return nullptr;
+  board->close();
+  return for_all(group, board->can_read_all()) ? board : nullptr;
+}
 
 OfferWork::OfferWork(std::shared_ptr<OfferBoard> board, at::Tensor input, std::int64_t from)
     : board_(std::move(board)),
@@ -17,8 +58,13 @@ OfferWork::OfferWork(std::shared_ptr<OfferBoard> board, at::Tensor input, std::i
       number_(board_->offer(input_.const_data_ptr(), static_cast<std::int64_t>(input_.nbytes()))) {}
 
 void OfferWork::take(const std::function<void(const Blocks&)>& take) {
+  std::vector<const char*> here(static_cast<std::size_t>(board_->size()));
+  here[static_cast<std::size_t>(board_->rank())] =
+      static_cast<const char*>(input_.const_data_ptr()) + from_;
   try {
-    take(*this);
+    take(Blocks(std::move(here), [this](int rank, const std::vector<Blocks::Segment>& segments) {
+      board_->read(rank, number_, segments, from_);
+    }));
   } catch (...) {
     leave();
     throw;
@@ -42,33 +88,6 @@ bool OfferWork::wait(std::chrono::milliseconds timeout) {
                input_.nbytes(), " bytes of this rank");
   }
   return true;
-}
-
-bool OfferWork::isCompleted() {
-  return isSuccess();
-}
-
-bool OfferWork::isSuccess() const {
-  return has_left_ && board_->all_took(number_);
-}
-
-void OfferWork::copy(int rank, const std::vector<Segment>& segments) const {
-  if (rank == board_->rank()) {
-    const auto* own = static_cast<const char*>(input_.const_data_ptr()) + from_;
-    for (const Segment& segment : segments)
-      std::memcpy(segment.to, own + segment.from, static_cast<std::size_t>(segment.bytes));
-    return;
-  }
-  std::vector<Segment> placed = segments;
-  for (Segment& segment : placed) segment.from += from_;
-  board_->read(rank, number_, placed);
-}
-
-const char* OfferWork::view(int rank, std::int64_t from, std::int64_t bytes, char* scratch) const {
-  if (rank == board_->rank())
-    return static_cast<const char*>(input_.const_data_ptr()) + from_ + from;
-  board_->read(rank, number_, {{from_ + from, bytes, scratch}});
-  return scratch;
 }
 
 }  // namespace fsdp::internal

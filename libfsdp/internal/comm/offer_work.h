@@ -1,21 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// A collective in which ranks read each other's memory.
+// Collectives in which ranks read each other's memory.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <vector>
 
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include "libfsdp/internal/comm/blocks.h"
 #include "libfsdp/internal/comm/offer_board.h"
+#include "libfsdp/process_group.h"
 
 namespace fsdp::internal {
 
-class OfferWork final : public c10d::Work, private Blocks {
+// Collective over the group, whose backend must work.  Returns null on every rank if a rank cannot
+// read the memory of another (on another host, in another PID namespace, or where the kernel
+// forbids it), or does not want to.
+std::shared_ptr<OfferBoard> meet_at_board(const std::shared_ptr<ProcessGroup>& group, bool wanted);
+
+class OfferWork final : public c10d::Work {
  public:
   // Offers `input`, contiguous, and keeps it until the others have taken it.  This rank's blocks
   // are bytes [from, from + bytes) of what each rank offers.
@@ -32,13 +37,10 @@ class OfferWork final : public c10d::Work, private Blocks {
   // Throws: c10::Error at the timeout, and if a rank offers another number of bytes.
   bool wait(std::chrono::milliseconds timeout) override;
   // Returns whether the others have taken this rank's blocks, and this rank needs none.
-  bool isCompleted() override;
-  bool isSuccess() const override;
+  bool isCompleted() override { return isSuccess(); }
+  bool isSuccess() const override { return has_left_ && board_->all_took(number_); }
 
  private:
-  void copy(int rank, const std::vector<Segment>& segments) const override;
-  const char* view(int rank, std::int64_t from, std::int64_t bytes, char* scratch) const override;
-
   const std::shared_ptr<OfferBoard> board_;
   at::Tensor input_;
   const std::int64_t from_;

@@ -3,18 +3,34 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <iomanip>
+#include <map>
 #include <mutex>
-#include <optional>
-#include <utility>
+#include <sstream>
 #include <vector>
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "libfsdp/internal/comm/errors.h"
-#include "libfsdp/internal/comm/rank_note.h"
 #include "libfsdp/internal/comm/store_client.h"
 
 namespace fsdp::internal {
+
+// The note that a rank keeps about itself at the store.
+struct RankNote {
+  struct Place {
+    std::uint64_t sequence = 0;
+    std::string what;
+  };
+
+  bool failed = false;
+  bool left = false;  // its process group has ended
+  bool lost = false;  // before either, it lost others
+  std::uint64_t beat = 0;
+  std::string message;                  // of the failure
+  std::map<std::string, Place> places;  // by group
+};
+
 namespace {
 
 using Clock = StoreClient::Clock;
@@ -37,8 +53,43 @@ milliseconds since(Clock::time_point time) {
   return std::chrono::duration_cast<milliseconds>(Clock::now() - time);
 }
 
+std::string encode(const RankNote& note) {
+  std::ostringstream out;
+  out << note.failed << ' ' << note.left << ' ' << note.lost << ' ' << note.beat << ' '
+      << std::quoted(note.message);
+  for (const auto& [group, place] : note.places)
+    out << ' ' << std::quoted(group) << ' ' << place.sequence << ' ' << std::quoted(place.what);
+  return out.str();
+}
+
+RankNote decode_rank_note(const std::vector<std::uint8_t>& text) {
+  std::istringstream in(std::string(text.begin(), text.end()));
+  RankNote result;
+  in >> result.failed >> result.left >> result.lost >> result.beat >> std::quoted(result.message);
+  std::string group;
+  RankNote::Place place;
+  while (in >> std::quoted(group) >> place.sequence >> std::quoted(place.what))
+    result.places[group] = place;
+  return result;
+}
+
+std::string named(int rank) {
+  return "rank " + std::to_string(rank);
+}
+
+std::string sentence(int rank, const RankNote& note) {
+  return named(rank) + (note.failed ? " failed: " + note.message : " has ended");
+}
+
+void add_line(std::string& lines, const std::string& line) {
+  if (!lines.empty()) lines += "; ";
+  lines += line;
+}
+
+}  // namespace
+
 // Shared by the client's thread and the threads that ask; it may outlive the monitor.
-struct Board {
+struct RankMonitor::Board {
   Board(std::string key_prefix, int own_rank, int world)
       : prefix(std::move(key_prefix)), rank(own_rank), others(static_cast<std::size_t>(world)) {
     for (int r = 0; r < world; ++r) note_keys.push_back(prefix + "note/" + std::to_string(r));
@@ -68,10 +119,23 @@ struct Board {
   void exchange(c10d::Store& store);
   void tell(c10d::Store& store, std::int64_t more_failures);
   void take(const std::vector<std::vector<std::uint8_t>>& notes);
+
+  // Requires, as all below: mutex is held.
+  template <typename F>
+  void each_other(const F& f) const {
+    for (std::size_t r = 0; r < others.size(); ++r) {
+      if (static_cast<int>(r) != rank) f(static_cast<int>(r), others[r]);
+    }
+  }
+  bool all_are_known() const;
+  bool anyone_there() const;
+  std::string first_causes() const;
+  std::string symptoms() const;
+  std::string places_behind() const;
 };
 
 // Runs about once a second: reports that this rank lives, and reads the others while it waits.
-void Board::exchange(c10d::Store& store) {
+void RankMonitor::Board::exchange(c10d::Store& store) {
   bool watch = false;
   {
     const std::lock_guard lock(mutex);
@@ -85,7 +149,7 @@ void Board::exchange(c10d::Store& store) {
   take(store.multiGet(note_keys));
 }
 
-void Board::tell(c10d::Store& store, std::int64_t more_failures) {
+void RankMonitor::Board::tell(c10d::Store& store, std::int64_t more_failures) {
   std::string text;
   {
     const std::lock_guard lock(mutex);
@@ -97,13 +161,13 @@ void Board::tell(c10d::Store& store, std::int64_t more_failures) {
   failures = total;
 }
 
-void Board::take(const std::vector<std::vector<std::uint8_t>>& notes) {
+void RankMonitor::Board::take(const std::vector<std::vector<std::uint8_t>>& notes) {
   const std::lock_guard lock(mutex);
   const auto now = Clock::now();
   const bool first = !watching_since;
   if (first) watching_since = now;
   for (std::size_t r = 0; r < notes.size(); ++r) {
-    auto note = decode_rank_note({reinterpret_cast<const char*>(notes[r].data()), notes[r].size()});
+    auto note = decode_rank_note(notes[r]);
     if (first || note.beat != others[r].note.beat) others[r].moved = now;
     others[r].note = std::move(note);
   }
@@ -113,319 +177,268 @@ void Board::take(const std::vector<std::vector<std::uint8_t>>& notes) {
   read.notify_all();
 }
 
-class StoreMonitor final : public RankMonitor {
- public:
-  StoreMonitor(std::shared_ptr<StoreClient> client, const std::string& prefix, int rank, int size)
-      : client_(std::move(client)), board_(std::make_shared<Board>(prefix, rank, size)) {
-    client_->set(board_->note_keys[static_cast<std::size_t>(rank)], encode(board_->own),
-                 Clock::now() + kInquiry);
-    client_->repeat([board = board_](c10d::Store& store) { board->exchange(store); });
-  }
-
-  ~StoreMonitor() override {
-    {
-      const std::lock_guard lock(board_->mutex);
-      board_->own.left = true;
-    }
-    client_->repeat(nullptr);
-    client_->post([board = board_](c10d::Store& store) { board->tell(store, 0); });
-  }
-
-  void entered(const std::string& group, std::uint64_t sequence, const std::string& what) override {
-    const std::lock_guard lock(board_->mutex);
-    auto& place = board_->own.places[group];
-    place.sequence = sequence;
-    place.what = what;
-  }
-
-  void failed(const std::string& message) noexcept override {
-    change(true, message.substr(0, kMessageLength));
-    if (on_trouble_) on_trouble_();
-  }
-
-  void recovered() noexcept override { change(false, ""); }
-
-  void lost() noexcept override {
-    {
-      const std::lock_guard lock(board_->mutex);
-      board_->own.lost = true;
-    }
-    if (on_trouble_) on_trouble_();
-  }
-
-  void call_on_trouble(std::function<void()> call) override { on_trouble_ = std::move(call); }
-
-  bool any_failed() noexcept override {
-    const std::lock_guard lock(board_->mutex);
-    return board_->failures > (board_->own.failed ? 1 : 0);
-  }
-
-  std::string elsewhere(const std::string& group) noexcept override {
-    const std::lock_guard lock(board_->mutex);
-    const auto mine = board_->own.places.find(group);
-    std::string result;
-    if (mine == board_->own.places.end() || !board_->watching_since) return result;
-    each_other([&](int rank, const Board::Other& other) {
-      const auto place = other.note.places.find(group);
-      if (!result.empty() || place == other.note.places.end() ||
-          place->second.sequence != mine->second.sequence ||
-          place->second.what == mine->second.what)
-        return;
-      result = "rank " + std::to_string(rank) + " is at " + place->second.what;
-    });
-    return result;
-  }
-
-  void watch() noexcept override {
-    const std::lock_guard lock(board_->mutex);
-    board_->watch_until = Clock::now() + kWatch;
-  }
-
-  void ended(int global_rank) noexcept override {
-    try {
-      client_->post([board = board_, global_rank](c10d::Store& store) {
-        const auto& key = board->note_keys[static_cast<std::size_t>(global_rank)];
-        const auto text = store.get(key);
-        auto note = decode_rank_note({reinterpret_cast<const char*>(text.data()), text.size()});
-        if (note.left || note.failed) return;
-        // Writes the note on that rank's behalf, because the rank will not write again.
-        note.failed = note.left = true;
-        note.message = "its process has ended: it was killed, crashed, or exited without a report";
-        store.set(key, encode(note));
-        board->tell(store, 1);
-      });
-    } catch (const std::exception&) {
-      // Out of memory: the rank's silence will tell.
-    }
-  }
-
-  std::optional<std::string> suspects() noexcept override {
-    try {
-      const std::lock_guard lock(board_->mutex);
-      if (!board_->watching_since || since(*board_->watching_since) < kFirstLook)
-        return std::nullopt;
-      const std::string causes = first_causes();
-      return causes.empty() ? symptoms() : causes;
-    } catch (const std::exception& error) {
-      return message_of(error);
-    }
-  }
-
-  bool server_has_ended() noexcept override {
-    try {
-      return client_->gone();
-    } catch (const std::exception&) {
-      return false;  // out of memory: nothing was found out
-    }
-  }
-
-  bool has_ended(int global_rank) noexcept override {
-    const std::lock_guard lock(board_->mutex);
-    return board_->watching_since &&
-           board_->others[static_cast<std::size_t>(global_rank)].note.left;
-  }
-
-  void linger() noexcept override {
-    const auto deadline = Clock::now() + kInquiry;
-    std::unique_lock lock(board_->mutex);
-    if (!board_->own.failed && !board_->own.lost) return;
-    board_->own.left = true;
-    while (Clock::now() < deadline && anyone_there()) {
-      board_->watch_until = Clock::now() + kWatch;
-      board_->read.wait_for(lock, milliseconds(200));
-    }
-  }
-
-  std::string diagnosis() noexcept override {
-    try {
-      return look();
-    } catch (const std::exception& error) {
-      return message_of(error);
-    }
-  }
-
- private:
-  void change(bool failed, const std::string& message) noexcept {
-    try {
-      std::int64_t more = 0;
-      {
-        const std::lock_guard lock(board_->mutex);
-        if (failed == board_->own.failed) return;
-        more = failed ? 1 : -1;
-        board_->own.failed = failed;
-        board_->own.message = message;
-        if (!failed) board_->own.lost = false;
-      }
-      client_->post([board = board_, more](c10d::Store& store) { board->tell(store, more); });
-      // Queued after that request: an answer means that the others can know.
-      client_->has(board_->prefix + "failures", Clock::now() + kTell);
-    } catch (const std::exception&) {
-      // A rank that asks for this rank's note learns that the store is gone.
-    }
-  }
-
-  std::string look() {
-    const auto began = Clock::now();
-    {
-      const std::lock_guard lock(board_->mutex);
-      board_->look_began.reset();
-    }
-    client_->post([board = board_](c10d::Store& store) {
-      {
-        const std::lock_guard lock(board->mutex);
-        board->watch_until = Clock::now() + kWatch;
-        board->next_read = {};
-      }
-      board->exchange(store);
-      const std::lock_guard lock(board->mutex);
-      board->look_began = Clock::now();
-    });
-    while (true) {
-      if (client_->gone()) {
-        return "the store of " + client_->served_by() + " is gone: " + client_->served_by() +
-               " has ended";
-      }
-      const auto silence = client_->silence();
-      if (silence >= kSilence) {
-        return client_->served_by() + " has given no sign of life for " + duration_text(silence) +
-               ": its store does not answer";
-      }
-      std::unique_lock lock(board_->mutex);
-      std::string causes = board_->watching_since ? first_causes() : "";
-      if (!causes.empty()) return causes;
-      if (all_are_known() || since(began) >= kInquiry) return symptoms();
-      board_->watch_until = Clock::now() + kWatch;
-      board_->read.wait_for(lock, milliseconds(200));
-    }
-  }
-
-  static void add(std::string& lines, const std::string& line) {
-    if (!lines.empty()) lines += "; ";
-    lines += line;
-  }
-
-  // Returns whether each other rank has shown a heartbeat since the look began, or none for too
-  // long.
-  bool all_are_known() const {
-    bool result = board_->look_began.has_value();
-    each_other([&](int, const Board::Other& other) {
-      const bool alive = result && other.moved > *board_->look_began;
-      if (!other.note.left && !alive && since(other.moved) < kSilence) result = false;
-    });
-    return result;
-  }
-
-  bool anyone_there() const {
-    bool result = !board_->watching_since;
-    each_other([&](int, const Board::Other& other) {
-      const bool silent = since(other.moved) >= kSilence;
-      if (!other.note.left && !silent) result = true;
-    });
-    return result;
-  }
-
-  // Lists the ranks that failed or ended by themselves.
-  std::string first_causes() const {
-    std::string lines;
-    for (const bool failed : {true, false}) {
-      each_other([&](int rank, const Board::Other& other) {
-        const auto& note = other.note;
-        if (note.failed == failed && (failed || note.left) && !note.lost) {
-          add(lines, sentence(rank, note));
-        }
-      });
-    }
-    return lines;
-  }
-
-  static std::string sentence(int rank, const RankNote& note) {
-    const std::string name = "rank " + std::to_string(rank);
-    return note.failed ? name + " failed: " + note.message : name + " has ended";
-  }
-
-  std::string symptoms() const {
-    std::string lines;
-    each_other([&](int rank, const Board::Other& other) {
-      const auto silence = since(other.moved);
-      if (board_->watching_since && !other.note.left && silence >= kSilence) {
-        add(lines, "rank " + std::to_string(rank) + " has given no sign of life for " +
-                       duration_text(silence));
-      }
-    });
-    if (lines.empty()) lines = places_behind();
-    if (!lines.empty()) return lines;
-    // Lists the ranks that failed after losing others, if no rank reported the loss itself.
-    each_other([&](int rank, const Board::Other& other) {
-      if (other.note.failed || other.note.left) add(lines, sentence(rank, other.note));
-    });
-    return lines;
-  }
-
-  std::string places_behind() const {
-    std::vector<std::pair<std::uint64_t, std::string>> behind;
-    each_other([&](int rank, const Board::Other& other) {
-      for (const auto& [group, mine] : board_->own.places) {
-        const auto found = other.note.places.find(group);
-        const bool entered = found != other.note.places.end();
-        // A rank without a note of a group may not belong to the group, unless it is the group of
-        // all ranks.
-        if (!entered && group + "/" != board_->prefix) continue;
-        const auto sequence = entered ? found->second.sequence : 0;
-        if (mine.sequence <= sequence) continue;
-        const auto count = mine.sequence - sequence;
-        behind.emplace_back(
-            count, "rank " + std::to_string(rank) + " is " +
-                       (entered ? "at " + found->second.what : "before its first collective") +
-                       ", " + std::to_string(count) +
-                       (count == 1 ? " collective behind" : " collectives behind"));
-      }
-    });
-    std::stable_sort(behind.begin(), behind.end(),
-                     [](const auto& a, const auto& b) { return a.first > b.first; });
-    std::string lines;
-    for (const auto& [count, line] : behind) add(lines, line);
-    return lines;
-  }
-
-  template <typename F>
-  void each_other(const F& f) const {
-    for (std::size_t r = 0; r < board_->others.size(); ++r) {
-      if (static_cast<int>(r) != board_->rank) f(static_cast<int>(r), board_->others[r]);
-    }
-  }
-
-  const std::shared_ptr<StoreClient> client_;
-  const std::shared_ptr<Board> board_;
-  std::function<void()> on_trouble_;  // may be null
-};
-
-class LoneMonitor final : public RankMonitor {
- public:
-  void entered(const std::string&, std::uint64_t, const std::string&) override {}
-  void failed(const std::string&) noexcept override {}
-  void recovered() noexcept override {}
-  void lost() noexcept override {}
-  void call_on_trouble(std::function<void()>) override {}
-  std::string diagnosis() noexcept override { return ""; }
-  bool any_failed() noexcept override { return false; }
-  std::string elsewhere(const std::string&) noexcept override { return ""; }
-  void watch() noexcept override {}
-  void ended(int) noexcept override {}
-  std::optional<std::string> suspects() noexcept override { return std::nullopt; }
-  bool server_has_ended() noexcept override { return false; }
-  bool has_ended(int) noexcept override { return false; }
-  void linger() noexcept override {}
-};
-
-}  // namespace
-
-std::shared_ptr<RankMonitor> make_rank_monitor(std::shared_ptr<StoreClient> client,
-                                               const std::string& prefix, int rank, int size) {
-  return std::make_shared<StoreMonitor>(std::move(client), prefix, rank, size);
+// Returns whether each other rank has shown a heartbeat since the look began, or none for too
+// long.
+bool RankMonitor::Board::all_are_known() const {
+  bool result = look_began.has_value();
+  each_other([&](int, const Other& other) {
+    const bool alive = result && other.moved > *look_began;
+    if (!other.note.left && !alive && since(other.moved) < kSilence) result = false;
+  });
+  return result;
 }
 
-std::shared_ptr<RankMonitor> make_lone_monitor() {
-  return std::make_shared<LoneMonitor>();
+bool RankMonitor::Board::anyone_there() const {
+  bool result = !watching_since;
+  each_other([&](int, const Other& other) {
+    const bool silent = since(other.moved) >= kSilence;
+    if (!other.note.left && !silent) result = true;
+  });
+  return result;
+}
+
+// Lists the ranks that failed or ended by themselves.
+std::string RankMonitor::Board::first_causes() const {
+  std::string lines;
+  for (const bool failed : {true, false}) {
+    each_other([&](int r, const Other& other) {
+      const auto& note = other.note;
+      if (note.failed == failed && (failed || note.left) && !note.lost) {
+        add_line(lines, sentence(r, note));
+      }
+    });
+  }
+  return lines;
+}
+
+std::string RankMonitor::Board::symptoms() const {
+  std::string lines;
+  each_other([&](int r, const Other& other) {
+    const auto silence = since(other.moved);
+    if (watching_since && !other.note.left && silence >= kSilence) {
+      add_line(lines, named(r) + " has given no sign of life for " + duration_text(silence));
+    }
+  });
+  if (lines.empty()) lines = places_behind();
+  if (!lines.empty()) return lines;
+  // Lists the ranks that failed after losing others, if no rank reported the loss itself.
+  each_other([&](int r, const Other& other) {
+    if (other.note.failed || other.note.left) add_line(lines, sentence(r, other.note));
+  });
+  return lines;
+}
+
+std::string RankMonitor::Board::places_behind() const {
+  std::vector<std::pair<std::uint64_t, std::string>> behind;
+  each_other([&](int r, const Other& other) {
+    for (const auto& [group, mine] : own.places) {
+      const auto found = other.note.places.find(group);
+      const bool entered = found != other.note.places.end();
+      // A rank without a note of a group may not belong to the group, unless it is the group of
+      // all ranks.
+      if (!entered && group + "/" != prefix) continue;
+      const auto sequence = entered ? found->second.sequence : 0;
+      if (mine.sequence <= sequence) continue;
+      const auto count = mine.sequence - sequence;
+      behind.emplace_back(
+          count, named(r) + " is " +
+                     (entered ? "at " + found->second.what : "before its first collective") + ", " +
+                     std::to_string(count) +
+                     (count == 1 ? " collective behind" : " collectives behind"));
+    }
+  });
+  std::stable_sort(behind.begin(), behind.end(),
+                   [](const auto& a, const auto& b) { return a.first > b.first; });
+  std::string lines;
+  for (const auto& [count, line] : behind) add_line(lines, line);
+  return lines;
+}
+
+RankMonitor::RankMonitor(std::shared_ptr<StoreClient> client, const std::string& prefix, int rank,
+                         int size)
+    : client_(std::move(client)), board_(std::make_shared<Board>(prefix, rank, size)) {
+  client_->set(board_->note_keys[static_cast<std::size_t>(rank)], encode(board_->own),
+               Clock::now() + kInquiry);
+  client_->repeat([board = board_](c10d::Store& store) { board->exchange(store); });
+}
+
+RankMonitor::RankMonitor() : board_(std::make_shared<Board>("", 0, 1)) {}
+
+RankMonitor::~RankMonitor() {
+  if (!client_) return;
+  {
+    const std::lock_guard lock(board_->mutex);
+    board_->own.left = true;
+  }
+  client_->repeat(nullptr);
+  client_->post([board = board_](c10d::Store& store) { board->tell(store, 0); });
+}
+
+void RankMonitor::entered(const std::string& group, std::uint64_t sequence,
+                          const std::string& what) {
+  const std::lock_guard lock(board_->mutex);
+  auto& place = board_->own.places[group];
+  place.sequence = sequence;
+  place.what = what;
+}
+
+void RankMonitor::failed(const std::string& message) noexcept {
+  if (!client_) return;
+  change(true, message.substr(0, kMessageLength));
+  if (on_trouble_) on_trouble_();
+}
+
+void RankMonitor::recovered() noexcept {
+  change(false, "");
+}
+
+void RankMonitor::lost() noexcept {
+  if (!client_) return;
+  {
+    const std::lock_guard lock(board_->mutex);
+    board_->own.lost = true;
+  }
+  if (on_trouble_) on_trouble_();
+}
+
+bool RankMonitor::any_failed() noexcept {
+  const std::lock_guard lock(board_->mutex);
+  return board_->failures > (board_->own.failed ? 1 : 0);
+}
+
+std::string RankMonitor::elsewhere(const std::string& group) noexcept {
+  const std::lock_guard lock(board_->mutex);
+  const auto mine = board_->own.places.find(group);
+  std::string result;
+  if (mine == board_->own.places.end() || !board_->watching_since) return result;
+  board_->each_other([&](int rank, const Board::Other& other) {
+    const auto place = other.note.places.find(group);
+    if (!result.empty() || place == other.note.places.end() ||
+        place->second.sequence != mine->second.sequence || place->second.what == mine->second.what)
+      return;
+    result = named(rank) + " is at " + place->second.what;
+  });
+  return result;
+}
+
+void RankMonitor::watch() noexcept {
+  const std::lock_guard lock(board_->mutex);
+  board_->watch_until = Clock::now() + kWatch;
+}
+
+void RankMonitor::ended(int global_rank) noexcept {
+  try {
+    client_->post([board = board_, global_rank](c10d::Store& store) {
+      const auto& key = board->note_keys[static_cast<std::size_t>(global_rank)];
+      RankNote note = decode_rank_note(store.get(key));
+      if (note.left || note.failed) return;
+      // Writes the note on that rank's behalf, because the rank will not write again.
+      note.failed = note.left = true;
+      note.message = "its process has ended: it was killed, crashed, or exited without a report";
+      store.set(key, encode(note));
+      board->tell(store, 1);
+    });
+  } catch (const std::exception&) {
+    // Out of memory: the rank's silence will tell.
+  }
+}
+
+std::optional<std::string> RankMonitor::suspects() noexcept {
+  try {
+    const std::lock_guard lock(board_->mutex);
+    if (!board_->watching_since || since(*board_->watching_since) < kFirstLook) return std::nullopt;
+    const std::string causes = board_->first_causes();
+    return causes.empty() ? board_->symptoms() : causes;
+  } catch (const std::exception& error) {
+    return message_of(error);
+  }
+}
+
+bool RankMonitor::server_has_ended() noexcept {
+  try {
+    return client_ && client_->gone();
+  } catch (const std::exception&) {
+    return false;  // out of memory: nothing was found out
+  }
+}
+
+bool RankMonitor::has_ended(int global_rank) noexcept {
+  const std::lock_guard lock(board_->mutex);
+  return board_->watching_since && board_->others[static_cast<std::size_t>(global_rank)].note.left;
+}
+
+void RankMonitor::linger() noexcept {
+  const auto deadline = Clock::now() + kInquiry;
+  std::unique_lock lock(board_->mutex);
+  if (!board_->own.failed && !board_->own.lost) return;
+  board_->own.left = true;
+  while (Clock::now() < deadline && board_->anyone_there()) {
+    board_->watch_until = Clock::now() + kWatch;
+    board_->read.wait_for(lock, milliseconds(200));
+  }
+}
+
+std::string RankMonitor::diagnosis() noexcept {
+  try {
+    return client_ ? look() : "";
+  } catch (const std::exception& error) {
+    return message_of(error);
+  }
+}
+
+void RankMonitor::change(bool failed, const std::string& message) noexcept {
+  if (!client_) return;
+  try {
+    std::int64_t more = 0;
+    {
+      const std::lock_guard lock(board_->mutex);
+      if (failed == board_->own.failed) return;
+      more = failed ? 1 : -1;
+      board_->own.failed = failed;
+      board_->own.message = message;
+      if (!failed) board_->own.lost = false;
+    }
+    client_->post([board = board_, more](c10d::Store& store) { board->tell(store, more); });
+    // Queued after that request: an answer means that the others can know.
+    client_->has(board_->prefix + "failures", Clock::now() + kTell);
+  } catch (const std::exception&) {
+    // A rank that asks for this rank's note learns that the store is gone.
+  }
+}
+
+std::string RankMonitor::look() {
+  const auto began = Clock::now();
+  {
+    const std::lock_guard lock(board_->mutex);
+    board_->look_began.reset();
+  }
+  client_->post([board = board_](c10d::Store& store) {
+    {
+      const std::lock_guard lock(board->mutex);
+      board->watch_until = Clock::now() + kWatch;
+      board->next_read = {};
+    }
+    board->exchange(store);
+    const std::lock_guard lock(board->mutex);
+    board->look_began = Clock::now();
+  });
+  while (true) {
+    if (client_->gone()) {
+      return "the store of " + client_->served_by() + " is gone: " + client_->served_by() +
+             " has ended";
+    }
+    const auto silence = client_->silence();
+    if (silence >= kSilence) {
+      return client_->served_by() + " has given no sign of life for " + duration_text(silence) +
+             ": its store does not answer";
+    }
+    std::unique_lock lock(board_->mutex);
+    std::string causes = board_->watching_since ? board_->first_causes() : "";
+    if (!causes.empty()) return causes;
+    if (board_->all_are_known() || since(began) >= kInquiry) return board_->symptoms();
+    board_->watch_until = Clock::now() + kWatch;
+    board_->read.wait_for(lock, milliseconds(200));
+  }
 }
 
 }  // namespace fsdp::internal

@@ -23,7 +23,9 @@ constexpr std::chrono::milliseconds kSlowAnswer(500);
 
 struct StoreClient::Shared {
   struct Asked {
-    Request request;
+    explicit Asked(Request asked) : request(std::move(asked)) {}
+
+    const Request request;
     bool done = false;
     bool failed = false;
   };
@@ -111,8 +113,7 @@ StoreClient::~StoreClient() {
 }
 
 void StoreClient::ask(Request request, Clock::time_point deadline) {
-  auto asked = std::make_shared<Shared::Asked>();
-  asked->request = std::move(request);
+  const auto asked = std::make_shared<Shared::Asked>(std::move(request));
   std::unique_lock lock(shared_->mutex);
   // The thread may still wait for an answer to an earlier request.
   if (shared_->gone) throw_gone();
@@ -147,6 +148,14 @@ void StoreClient::throw_gone() const {
   throw_peer_error("the store of " + server + " is gone: " + server + " has ended");
 }
 
+// Returns what `question` returned.
+template <typename T, typename Question>
+T StoreClient::answer(Question question, Clock::time_point deadline) {
+  const auto result = std::make_shared<T>();
+  ask([=](c10d::Store& store) { *result = question(store); }, deadline);
+  return std::move(*result);
+}
+
 void StoreClient::set(const std::string& key, const std::string& value,
                       Clock::time_point deadline) {
   ask([=](c10d::Store& store) { store.set(key, value); }, deadline);
@@ -159,15 +168,11 @@ void StoreClient::append(const std::string& key, const std::string& value,
 
 std::int64_t StoreClient::add(const std::string& key, std::int64_t value,
                               Clock::time_point deadline) {
-  auto sum = std::make_shared<std::int64_t>();
-  ask([=](c10d::Store& store) { *sum = store.add(key, value); }, deadline);
-  return *sum;
+  return answer<std::int64_t>([=](c10d::Store& store) { return store.add(key, value); }, deadline);
 }
 
 bool StoreClient::has(const std::string& key, Clock::time_point deadline) {
-  auto found = std::make_shared<bool>();
-  ask([=](c10d::Store& store) { *found = store.check({key}); }, deadline);
-  return *found;
+  return answer<bool>([=](c10d::Store& store) { return store.check({key}); }, deadline);
 }
 
 void StoreClient::erase(const std::vector<std::string>& keys, Clock::time_point deadline) {
@@ -180,22 +185,21 @@ void StoreClient::erase(const std::vector<std::string>& keys, Clock::time_point 
 
 std::optional<std::vector<std::string>> StoreClient::get_all(const std::vector<std::string>& keys,
                                                              Clock::time_point deadline) {
-  auto values = std::make_shared<std::optional<std::vector<std::string>>>();
-  ask(
+  using Values = std::optional<std::vector<std::string>>;
+  return answer<Values>(
       [=](c10d::Store& store) {
-        if (!store.check(keys)) return;
-        values->emplace();
-        for (const auto& value : store.multiGet(keys)) {
-          (*values)->emplace_back(value.begin(), value.end());
-        }
+        Values values;
+        if (!store.check(keys)) return values;
+        values.emplace();
+        for (const auto& value : store.multiGet(keys))
+          values->emplace_back(value.begin(), value.end());
+        return values;
       },
       deadline);
-  return std::move(*values);
 }
 
 void StoreClient::post(Request request) {
-  auto asked = std::make_shared<Shared::Asked>();
-  asked->request = std::move(request);
+  auto asked = std::make_shared<Shared::Asked>(std::move(request));
   const std::lock_guard lock(shared_->mutex);
   shared_->waiting.push_back(std::move(asked));
   shared_->changed.notify_all();

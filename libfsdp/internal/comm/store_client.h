@@ -70,6 +70,8 @@ class StoreClient {
  private:
   struct Shared;
   void ask(Request request, Clock::time_point deadline);
+  template <typename T, typename Question>
+  T answer(Question question, Clock::time_point deadline);
   [[noreturn]] void throw_gone() const;
 
   // Shared with the thread, which outlives the client if the server does not answer.

@@ -13,18 +13,80 @@
 
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
-#include <c10/util/Exception.h>
 
 #include "libfsdp/agree.h"
+#include "libfsdp/internal/comm/collectives.h"
 #include "libfsdp/internal/comm/errors.h"
 #include "libfsdp/internal/construction/materialization.h"
-#include "libfsdp/internal/construction/rank_0_values.h"
 #include "libfsdp/meta_device.h"
 
 namespace fsdp::internal {
 namespace {
 
 using torch::nn::Module;
+
+// Gives every rank the values that tensors have on rank 0.  Broadcasts in bunches, because a
+// collective costs as much as some megabytes of data.  All functions are collective.
+class Rank0Values {
+ public:
+  // Broadcasts among replicas first, then inside each sharding group.  `most_bytes`: the limit for
+  // the whole tensors of a bunch and their packed copy.
+  Rank0Values(const Mesh& mesh, std::int64_t most_bytes)
+      : mesh_(mesh), full_bunch_(std::min(kLargeBunch, most_bytes / 2)) {}
+
+  // The tensor, on the device of the collectives, has its values when send() returns true, or
+  // finish() has returned.
+  bool send(const at::Tensor& tensor) {
+    bunch_.push_back(tensor.detach());
+    bunch_bytes_ += static_cast<std::int64_t>(tensor.nbytes());
+    if (bunch_bytes_ < full_bunch_) return false;
+    finish();
+    return true;
+  }
+
+  // Sends what is left.
+  void finish() {
+    const at::NoGradGuard no_grad;
+    std::vector<at::Tensor> small;
+    std::vector<at::Tensor> bytes;
+    std::vector<std::int64_t> sizes;
+    for (const at::Tensor& tensor : std::exchange(bunch_, {})) {
+      const auto size = static_cast<std::int64_t>(tensor.nbytes());
+      if (tensor.is_contiguous() && size >= full_bunch_) {
+        broadcast_all(as_bytes(tensor));
+      } else if (size != 0) {
+        small.push_back(tensor);
+        bytes.push_back(as_bytes(tensor.contiguous()));
+        sizes.push_back(size);
+      }
+    }
+    bunch_bytes_ = 0;
+    if (small.empty()) return;
+    const at::Tensor packed = at::cat(bytes);
+    bytes.clear();
+    broadcast_all(packed);
+    const std::vector<at::Tensor> places = packed.split_with_sizes(sizes);
+    // A place may not be aligned for the dtype.
+    for (std::size_t i = 0; i < small.size(); ++i)
+      small[i].copy_(places[i].clone().view(small[i].scalar_type()).view(small[i].sizes()));
+  }
+
+ private:
+  // At 1 GB/s a bunch takes a hundred times as long as ranks need to begin a collective.
+  static constexpr std::int64_t kLargeBunch = std::int64_t{16} << 20;
+
+  void broadcast_all(const at::Tensor& values) const {
+    for (const auto& group : {mesh_.replicate, mesh_.shard}) {
+      if (group && group->size() > 1)
+        broadcast(group, values, 0, "broadcast of the states of rank 0").wait();
+    }
+  }
+
+  const Mesh& mesh_;
+  const std::int64_t full_bunch_;  // in bytes
+  std::vector<at::Tensor> bunch_;
+  std::int64_t bunch_bytes_ = 0;
+};
 
 class Construction {
  public:

@@ -41,14 +41,7 @@ Ignored InnerEngines::with_ignored(const Ignored& ignored) const {
 
 Ignored InnerEngines::apart(const Ignored& ignored) const {
   Ignored result = ignored;
-  for (const Inner& inner : inner_) {
-    for (const auto& module : inner.wrapped->module->modules())
-      result.modules.push_back(module.get());
-    for (const at::Tensor& tensor : inner.wrapped->module->parameters())
-      result.tensors.insert(tensor.unsafeGetTensorImpl());
-    for (const at::Tensor& tensor : inner.wrapped->module->buffers())
-      result.tensors.insert(tensor.unsafeGetTensorImpl());
-  }
+  for (const Inner& inner : inner_) result.add(*inner.wrapped->module);
   return result;
 }
 

@@ -8,7 +8,6 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
-#include <c10/util/Exception.h>
 #include <torch/nn/modules.h>
 
 #include "libfsdp/internal/comm/errors.h"

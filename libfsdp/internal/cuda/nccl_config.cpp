@@ -5,8 +5,6 @@
 #include <set>
 #include <string>
 
-#include <c10/util/Exception.h>
-
 #include "libfsdp/internal/comm/errors.h"
 
 namespace fsdp::internal {

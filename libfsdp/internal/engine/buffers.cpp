@@ -7,6 +7,8 @@
 
 #include <ATen/Functions.h>
 
+#include "libfsdp/internal/comm/left_out.h"
+
 namespace fsdp::internal {
 namespace {
 
@@ -114,9 +116,9 @@ at::Tensor Buffers::take(std::int64_t bytes, Use use, Lane lane) {
 }
 
 void Buffers::give(at::Tensor&& buffer, Use use, Lane lane,
-                   const std::vector<c10::StreamId>& others, CallSite site) {
+                   const std::vector<c10::StreamId>& others) {
   if (!buffer.defined()) return;
-  const bool is_named = !others.empty() && !is_left_out("give", site);
+  const bool is_named = !others.empty() && !is_left_out("give");
   Pool& pool = pool_of(lane);
   const std::int64_t bytes = bytes_of(buffer.storage());
   note_returned(pool, use, bytes);
@@ -132,11 +134,11 @@ void Buffers::give(at::Tensor&& buffer, Use use, Lane lane,
   buffer.reset();
 }
 
-void Buffers::abandon(at::Tensor&& buffer, Use use, Lane lane, CallSite site) {
+void Buffers::abandon(at::Tensor&& buffer, Use use, Lane lane) {
   if (!buffer.defined()) return;
   note_returned(pool_of(lane), use, bytes_of(buffer.storage()));
   for (const Lane user : {Lane::kCompute, Lane::kUnshard, Lane::kReduce})
-    streams_.used_on(buffer, streams_.id(user), site);
+    streams_.used_on(buffer, streams_.id(user));
   buffer.reset();
 }
 

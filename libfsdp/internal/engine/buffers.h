@@ -37,11 +37,10 @@ class Buffers {
   at::Tensor take(std::int64_t bytes, Use use, Lane lane);
   // Takes the buffer back.  On an accelerator only `lane` gets it again, for work after that which
   // is now on `lane` and on `others`, streams of the device.
-  void give(at::Tensor&& buffer, Use use, Lane lane, const std::vector<c10::StreamId>& others = {},
-            CallSite site = CallSite::current());
+  void give(at::Tensor&& buffer, Use use, Lane lane, const std::vector<c10::StreamId>& others = {});
   // Drops a buffer taken for `lane` without lending it again, because a failed collective may still
   // write it.
-  void abandon(at::Tensor&& buffer, Use use, Lane lane, CallSite site = CallSite::current());
+  void abandon(at::Tensor&& buffer, Use use, Lane lane);
 
   // Returns the bytes lent now, and the most ever at once since reset_peak.
   std::int64_t lent_bytes(Use use) const noexcept { return lent_[index(use)]; }

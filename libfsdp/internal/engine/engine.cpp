@@ -6,15 +6,14 @@
 
 #include <ATen/core/grad_mode.h>
 #include <c10/core/InferenceMode.h>
-#include <c10/util/Exception.h>
 #include <torch/csrc/autograd/graph_task.h>
 
-#include "libfsdp/internal/comm/device_wait.h"
 #include "libfsdp/internal/comm/errors.h"
-#include "libfsdp/internal/comm/rank_monitor.h"
-#include "libfsdp/internal/engine/dispatch_key.h"
+#include "libfsdp/internal/comm/group_internals.h"
+#include "libfsdp/internal/comm/waits.h"
 #include "libfsdp/internal/engine/gather.h"
 #include "libfsdp/internal/engine/gradients.h"
+#include "libfsdp/internal/engine/observer.h"
 #include "libfsdp/internal/units/own_work.h"
 #include "libfsdp/internal/units/same_copies.h"
 #include "libfsdp/internal/units/shard_tensor.h"
@@ -32,11 +31,10 @@ Engine::Engine(FsdpOptions options, std::shared_ptr<WrappedModule> wrapped,
       streams_(compute_device),
       buffers_(streams_, options_.limit_all_gathers),
       gather_checks_(streams_, units_),
-      gather_context_{&streams_, &buffers_, &gather_checks_} {
+      context_{streams_, buffers_, gather_checks_},
+      schedule_(options_) {
   const OwnWork own;
   life_->engine = this;
-  reduce_context_.streams = &streams_;
-  reduce_context_.buffers = &buffers_;
   std::int64_t id = 0;
   for (const auto& unit : units_) {
     unit->engine = this;
@@ -90,27 +88,22 @@ void Engine::start_trace() {
     trace_->time_device(streams_.device(),
                         [group = options_.process_group] { return is_capturing(*group); });
   }
-  gather_context_.trace = reduce_context_.trace = trace_.get();
-  computing_.clear();
+  context_.trace = trace_.get();
 }
 
 void Engine::trace_compute(const Unit* unit, Phase phase) {
   if (!trace_) return;
-  Trace::Moment now = Trace::now(trace_.get());
-  if (!computing_.empty())
-    trace_->add(TraceLane::kCompute, computing_, std::move(computing_since_), now);
-  computing_.clear();
-  if (unit == nullptr) return;
-  computing_ = phase == Phase::kForward ? "forward " : "backward ";
-  computing_ += unit->name.empty() ? "(root)" : unit->name;
-  computing_since_ = std::move(now);
+  std::string name;
+  if (unit != nullptr)
+    name = (phase == Phase::kForward ? "forward " : "backward ") +
+           (unit->name.empty() ? "(root)" : unit->name);
+  trace_->compute(std::move(name));
 }
 
 void Engine::set_comm_hook(const std::vector<Unit*>& units, const CommHook& hook) {
   for (const Unit* unit : units) {
     FSDP_CHECK(!unit->comm_hook, "a communication hook is registered already");
-    FSDP_CHECK(unit->sharding->strategy != ShardingStrategy::kHybridShard &&
-                   unit->sharding->strategy != ShardingStrategy::kHybridShardZero2,
+    FSDP_CHECK(!is_hybrid(unit->sharding->strategy),
                "a communication hook cannot be registered for a hybrid sharding strategy");
   }
   FSDP_CHECK(!has_run_,
@@ -128,14 +121,14 @@ void Engine::begin_forward() {
              "forward of a sharded module inside a backward: recompute parts of a module with "
              "fsdp::checkpoint instead");
   FSDP_CHECK(
-      !in_forward_.exchange(true),
+      !step_.in_forward.exchange(true),
       "forward of a sharded module inside its own forward, or in two threads at once: there is one "
       "set of gathered parameters; call forward in one thread, one call after the other");
   try {
     const std::lock_guard lock(mutex_);
     open_forward();
   } catch (...) {
-    in_forward_ = false;
+    step_.in_forward = false;
     throw;
   }
 }
@@ -144,16 +137,16 @@ void Engine::open_forward() {
   streams_.follow_caller();
   check_registered(*wrapped_, units_);
   FSDP_CHECK(spoiled_.empty(), spoiled_);
-  if (!graph_tasks_.empty()) drop_backward();
+  if (step_.in_backward()) drop_backward();
   check_taken();
   check_untouched();
   follow_freezing();
   follow_with_gradients();
   if (!has_run_) require_same_copies(units_);
-  thread_ = std::this_thread::get_id();
-  grad_mode_ = at::GradMode::is_enabled();
-  if (failed_) options_.process_group->monitor().recovered();
-  failed_ = false;
+  step_.thread = std::this_thread::get_id();
+  step_.grad_mode = at::GradMode::is_enabled();
+  if (step_.failed) monitor_of(*options_.process_group).recovered();
+  step_.failed = false;
   for (const auto& unit : units_) {
     unit->pins = 0;
     // Shards may have been stepped since they were gathered.
@@ -170,8 +163,8 @@ void Engine::open_forward() {
     }
   }
   has_run_ = true;
-  current_ = nullptr;
-  previous_ = nullptr;
+  step_.current = nullptr;
+  schedule_.begin_phase();
   streams_.order(Lane::kCompute, Lane::kUnshard);
 }
 
@@ -185,11 +178,11 @@ void Engine::end_forward() {
 void Engine::close_forward(bool keeps_units) {
   streams_.follow_caller();
   check_taken(/*replaceable=*/true);
-  FSDP_CHECK(strangers_ == 0,
+  FSDP_CHECK(step_.strangers == 0,
              "forward of a sharded module ends while another thread still uses its parameters: "
              "wait for that thread inside forward");
-  in_forward_ = false;
-  current_ = nullptr;
+  step_.in_forward = false;
+  step_.current = nullptr;
   trace_compute(nullptr, Phase::kForward);
   gather_checks_.check_arrived();
   if (!keeps_units) {
@@ -204,13 +197,13 @@ void Engine::close_forward(bool keeps_units) {
 }
 
 void Engine::abandon_forward(const char* what) noexcept {
-  in_forward_ = false;
-  current_ = nullptr;
+  step_.in_forward = false;
+  step_.current = nullptr;
   const std::lock_guard lock(mutex_);
   streams_.follow_caller();
-  failed_ = true;
+  step_.failed = true;
   let_gathers_read();
-  options_.process_group->monitor().failed(std::string("its forward threw: ") + what);
+  monitor_of(*options_.process_group).failed(std::string("its forward threw: ") + what);
   for (const auto& unit : units_) {
     // The host does not wait for a gather in flight: other ranks may never enter it.
     if (unit->state == UnitState::kUnsharded) reshard(*unit);
@@ -225,10 +218,7 @@ void Engine::abandon_forward(const char* what) noexcept {
 
 // Drops what a backward that threw left behind, because none of its callbacks ran.
 void Engine::drop_abandoned() noexcept {
-  pending_.clear();
-  pending_bytes_ = 0;
-  in_flight_.clear();
-  arriving_.clear();
+  step_.drop_gradients();
   for (const auto& unit : units_) {
     unit->expected = unit->ready = 0;
     for (FlatGroup& group : unit->groups) {
@@ -244,24 +234,24 @@ void Engine::drop_abandoned() noexcept {
 }
 
 void Engine::forget_order() noexcept {
-  for (auto& [group, order] : orders_) order.forget();
+  schedule_.forget();
   gather_checks_.forget();
 }
 
 // ---- outside of a step
 
 void Engine::begin_summon(const char* what) {
-  if (bracket_ == Bracket::kNone && in_forward_) {
+  if (bracket_ == Bracket::kNone && step_.in_forward) {
     const std::lock_guard lock(mutex_);
     close_forward(/*keeps_units=*/false);
   }
-  FSDP_CHECK(!in_forward_ && torch::autograd::get_current_graph_task_id() == -1, what,
+  FSDP_CHECK(!step_.in_forward && torch::autograd::get_current_graph_task_id() == -1, what,
              " inside forward or backward");
   FSDP_CHECK(!summoned_.exchange(true), what, " inside summon_full_params");
   try {
     const std::lock_guard lock(mutex_);
     streams_.follow_caller();
-    if (!graph_tasks_.empty()) drop_backward();
+    if (step_.in_backward()) drop_backward();
     check_taken();
     check_untouched();
     reshard_all();
@@ -282,16 +272,16 @@ void Engine::zero_grad(const std::vector<Unit*>& units, bool set_to_none) {
   const std::lock_guard lock(mutex_);
   streams_.follow_caller();
   // The thread of a backward that threw may not have reported it yet.
-  if (!graph_tasks_.empty() && torch::autograd::get_current_graph_task_id() == -1)
+  if (step_.in_backward() && torch::autograd::get_current_graph_task_id() == -1)
     fail_backward();
-  else if (failed_)
+  else if (step_.failed)
     let_gathers_read();
   require_finished("zero_grad");
   for (Unit* unit : units) zero_gradients(*unit, set_to_none);
 }
 
 void Engine::require_finished(const char* what) const {
-  FSDP_CHECK(in_flight_.empty(), what,
+  FSDP_CHECK(step_.in_flight.empty(), what,
              ": the last backward left gradients that are still being reduced, because "
              "set_is_last_backward(false) was called; first run a backward after "
              "set_is_last_backward(true)");

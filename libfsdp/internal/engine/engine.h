@@ -27,26 +27,24 @@
 
 #include <atomic>
 #include <cstdint>
-#include <deque>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
-#include "libfsdp/internal/comm/collective_order.h"
-#include "libfsdp/internal/engine/buffers.h"
-#include "libfsdp/internal/engine/gather.h"
-#include "libfsdp/internal/engine/gather_check.h"
-#include "libfsdp/internal/engine/reduction.h"
-#include "libfsdp/internal/engine/streams.h"
+#include "libfsdp/internal/engine/context.h"
+#include "libfsdp/internal/engine/schedule.h"
+#include "libfsdp/internal/engine/step.h"
 #include "libfsdp/internal/trace/trace.h"
 #include "libfsdp/internal/units/module_units.h"
 #include "libfsdp/internal/units/unit.h"
 #include "libfsdp/options.h"
+
+namespace fsdp {
+class ShardedModule;
+}
 
 namespace fsdp::internal {
 
@@ -71,6 +69,14 @@ struct EngineLife {
   std::shared_ptr<EngineLife> outer;
   std::string name_in_outer;
 };
+
+// Returns null once the engine is gone.
+inline Engine* engine_of(const std::shared_ptr<EngineLife>& life) noexcept {
+  return life ? life->engine : nullptr;
+}
+inline Engine* engine_of(const std::weak_ptr<EngineLife>& life) noexcept {
+  return engine_of(life.lock());
+}
 
 // Tells how a forward begins and ends.
 enum class Bracket {
@@ -118,7 +124,7 @@ class Engine {
   // Returns whether the unit's parameters can be read from their shards, which are whole: NO_SHARD,
   // outside of forward and backward.
   bool reads_shards(const Unit& unit) const noexcept;
-  void end_use(bool own) noexcept { --(own ? kernels_ : strangers_); }
+  void end_use(bool own) noexcept { --(own ? step_.kernels : step_.strangers); }
   // Call after the operator `writer` wrote the unsharded parameter, see written_parameters.h.
   // Throws: c10::Error if the shard cannot take the written values.
   void written(Parameter& parameter, const std::string& writer);
@@ -166,14 +172,11 @@ class Engine {
   const Trace* trace() const noexcept { return trace_.get(); }
 
   // Called by autograd, for a graph task of a backward, see engine_backward.cpp.
-  void gradient_comes(Parameter& parameter) noexcept;
   void gradient_ready(Parameter& parameter);
   void end_backward(int graph_task);
   void backward_died(int graph_task) noexcept;
 
  private:
-  enum class Phase { kForward, kBackward };
-
   // Requires, as all below: mutex_ is held.
   void open_forward();
   // See Note [no bracket].
@@ -193,7 +196,6 @@ class Engine {
   // tensors.
   void take_replacements();
   void keep_replacements() noexcept;
-  CollectiveOrder& order_over(const std::shared_ptr<ProcessGroup>& group);
   void start_gather(Unit& first, Phase phase);
   void finish_gather(Unit& unit);
   // Lets the caller's stream use unsharded units.
@@ -216,8 +218,6 @@ class Engine {
   // Has the host wait for copies of offloaded shards.
   void wait_for_shards(Lane lane);
   void prefetch(Unit& unit, Phase phase);
-  void prefetch_after(const Unit& unit, Phase phase);
-  void remember_order(Unit& unit, Phase phase);
   void enter_backward();
   void begin_backward(int graph_task);
   // Autograd adds gradients in the stream that was current when it first asked: makes it ask again
@@ -244,38 +244,38 @@ class Engine {
   Streams streams_;
   Buffers buffers_;
   GatherChecks gather_checks_;
-  GatherContext gather_context_;
-  ReduceContext reduce_context_;
-  std::map<const ProcessGroup*, CollectiveOrder> orders_;  // of collectives, by group
+  EngineContext context_;
+  Schedule schedule_;
+  Step step_;
   EngineStats stats_;
   std::unique_ptr<Trace> trace_;
 
   std::mutex mutex_;
-  std::atomic<bool> in_forward_ = false;
   std::atomic<bool> summoned_ = false;
-  std::atomic<std::thread::id> thread_;  // of the forward
-  std::atomic<int> kernels_ = 0;         // operators running: of the forward or backward
-  std::atomic<int> strangers_ = 0;       // operators running in other threads
   const std::shared_ptr<EngineLife> life_ = std::make_shared<EngineLife>();
   std::string spoiled_;  // the reason if the module cannot be used; else empty
   c10::StreamId gradient_stream_ = 0;
   bool offloads_ = false;  // any unit
   bool is_last_backward_ = true;
-  bool failed_ = false;    // other ranks were told of a failure
-  bool has_run_ = false;   // a forward has begun
-  bool grad_mode_ = true;  // of the forward
-  // The unit the last operator used, unsharded; further operators on it need nothing.
-  std::atomic<Unit*> current_ = nullptr;
-  std::atomic<int> current_task_ = -1;  // the graph task it was used in
-  Unit* previous_ = nullptr;            // the last unit used in this phase
-  Phase previous_phase_ = Phase::kForward;
-  std::vector<int> graph_tasks_;          // of this backward, reentrant ones last
-  std::vector<Reduction::Part> pending_;  // to be reduced together
-  std::int64_t pending_bytes_ = 0;
-  std::deque<Reduction> in_flight_;
-  std::vector<Arriving> arriving_;
-  std::string computing_;  // the name of the open span; empty: none is open
-  Trace::Moment computing_since_;
+  bool has_run_ = false;  // a forward has begun
 };
+
+// A scope for reading and loading state between steps.  While it lives, no forward or
+// summon_full_params of the engine begins, and no unit has memory beyond its shards: the next
+// forward sees the shards as the scope leaves them.
+// Throws: c10::Error "<what> inside forward or backward", "... inside summon_full_params".
+class OutsideStep {
+ public:
+  OutsideStep(Engine& engine, const char* what) : engine_(engine) { engine_.begin_summon(what); }
+  ~OutsideStep() { engine_.end_summon(); }
+  OutsideStep(const OutsideStep&) = delete;
+  OutsideStep& operator=(const OutsideStep&) = delete;
+
+ private:
+  Engine& engine_;
+};
+
+// Throws: c10::Error if the sharded module around this one has been destroyed.
+Engine& engine_of(const ShardedModule& module);
 
 }  // namespace fsdp::internal

@@ -6,7 +6,6 @@
 
 #include <ATen/core/grad_mode.h>
 #include <c10/core/InferenceMode.h>
-#include <c10/util/Exception.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
@@ -14,7 +13,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include "libfsdp/internal/comm/errors.h"
-#include "libfsdp/internal/comm/rank_monitor.h"
+#include "libfsdp/internal/comm/group_internals.h"
 #include "libfsdp/internal/engine/engine.h"
 #include "libfsdp/internal/engine/gradients.h"
 #include "libfsdp/internal/engine/staging.h"
@@ -45,8 +44,7 @@ class TaskEnd {
 
   // If this throws, the backward has died as well.
   void reached() {
-    const auto life = life_.lock();
-    if (life && life->engine != nullptr) life->engine->end_backward(graph_task_);
+    if (Engine* const engine = engine_of(life_)) engine->end_backward(graph_task_);
     reached_ = true;
   }
 
@@ -56,12 +54,12 @@ class TaskEnd {
   bool reached_ = false;
 };
 
+// Hides the stand-in, because autograd would add to it.
 struct BeforeGradient : torch::autograd::FunctionPreHook {
   BeforeGradient(std::weak_ptr<EngineLife> of, Parameter* p) : life(std::move(of)), hooked(p) {}
   torch::autograd::variable_list operator()(
       const torch::autograd::variable_list& gradients) override {
-    const auto alive = life.lock();
-    if (alive && alive->engine != nullptr) alive->engine->gradient_comes(*hooked);
+    if (engine_of(life) != nullptr) hide_from_module(*hooked);
     return gradients;
   }
   std::weak_ptr<EngineLife> life;
@@ -113,20 +111,20 @@ void Engine::follow_with_gradients() {
 // Reentrant backwards (checkpointing) come as separate graph tasks, inside another one.
 void Engine::enter_backward() {
   const int task = torch::autograd::get_current_graph_task_id();
-  if (graph_tasks_.empty() || graph_tasks_.back() != task) begin_backward(task);
+  if (!step_.in_backward() || step_.graph_tasks.back() != task) begin_backward(task);
 }
 
 void Engine::begin_backward(int graph_task) {
-  graph_tasks_.push_back(graph_task);
-  if (graph_tasks_.size() == 1) {
-    if (bracket_ == Bracket::kNone && in_forward_) close_forward(/*keeps_units=*/true);
-    previous_ = nullptr;
-    if (failed_) options_.process_group->monitor().recovered();
-    failed_ = false;
+  step_.graph_tasks.push_back(graph_task);
+  if (step_.graph_tasks.size() == 1) {
+    if (bracket_ == Bracket::kNone && step_.in_forward) close_forward(/*keeps_units=*/true);
+    schedule_.begin_phase();
+    if (step_.failed) monitor_of(*options_.process_group).recovered();
+    step_.failed = false;
   }
   const auto task = std::make_shared<TaskEnd>(life_, graph_task);
   torch::autograd::Engine::get_default_engine().queue_callback([task] { task->reached(); });
-  if (graph_tasks_.size() == 1) follow_freezing();
+  if (step_.graph_tasks.size() == 1) follow_freezing();
   const auto* nodes = torch::autograd::get_current_graph_task_nodes_in_graph();
   const auto* infos = torch::autograd::get_current_graph_task_exec_info();
   for (const auto& unit : units_) {
@@ -144,11 +142,6 @@ void Engine::begin_backward(int graph_task) {
   }
 }
 
-// Hides the stand-in, because autograd would add to it.
-void Engine::gradient_comes(Parameter& parameter) noexcept {
-  hide_from_module(parameter);
-}
-
 void Engine::gradient_ready(Parameter& parameter) {
   const std::lock_guard lock(mutex_);
   streams_.follow_caller();
@@ -160,64 +153,63 @@ void Engine::gradient_ready(Parameter& parameter) {
   if (!unit.syncs_gradients)
     keep_gradient(parameter);
   else if (streams_.on_cpu())
-    stage_gradient(reduce_context_, parameter);
+    stage_gradient(context_, parameter);
   if (!unit.done()) return;
   if (unit.syncs_gradients) {
-    stage_gradients(reduce_context_, unit);
+    stage_gradients(context_, unit);
     reduce(unit);
   }
   if (unit.state == UnitState::kUnsharded && unit.pins == 0 && unit.reshards_after_backward &&
       (unit.reshards_after_forward || unit.syncs_gradients)) {
-    if (current_ == &unit) current_ = nullptr;
+    if (step_.current == &unit) step_.current = nullptr;
     reshard(unit);
   }
-  if (options_.backward_prefetch == BackwardPrefetch::kBackwardPost)
-    prefetch_after(unit, Phase::kBackward);
+  for (Unit* next : schedule_.ahead_of_made(unit)) prefetch(*next, Phase::kBackward);
 }
 
 void Engine::reduce(Unit& unit) {
   for (FlatGroup& group : unit.groups) {
     const Reduction::Part part(&unit, &group);
     if (!group.staging.defined() ||
-        std::find(pending_.begin(), pending_.end(), part) != pending_.end())
+        std::find(step_.pending.begin(), step_.pending.end(), part) != step_.pending.end())
       continue;
     const auto bytes = static_cast<std::int64_t>(group.staging.nbytes());
-    if (!pending_.empty() &&
-        (!go_together(pending_.front(), part) || pending_bytes_ + bytes > options_.bucket_bytes))
+    if (!step_.pending.empty() && (!go_together(step_.pending.front(), part) ||
+                                   step_.pending_bytes + bytes > options_.bucket_bytes))
       start_pending_reductions();
-    pending_.push_back(part);
-    pending_bytes_ += bytes;
-    if (pending_bytes_ >= options_.bucket_bytes || unit.comm_hook) start_pending_reductions();
+    step_.pending.push_back(part);
+    step_.pending_bytes += bytes;
+    if (step_.pending_bytes >= options_.bucket_bytes || unit.comm_hook) start_pending_reductions();
   }
 }
 
 void Engine::start_pending_reductions() {
-  if (pending_.empty()) return;
+  if (step_.pending.empty()) return;
   ++stats_.reductions;
-  pending_bytes_ = 0;
+  step_.pending_bytes = 0;
   try {
-    const std::string title = Reduction::full_title(pending_);
-    const Mesh& mesh = pending_.front().second->sharding->mesh;
+    const std::string title = Reduction::full_title(step_.pending);
+    const Mesh& mesh = step_.pending.front().second->sharding->mesh;
     const bool sharded = mesh.shard->size() > 1;
-    order_over(sharded || !mesh.replicate ? mesh.shard : mesh.replicate).next(title);
-    if (sharded && mesh.replicate && pending_.front().first->all_reduces)
-      order_over(mesh.replicate).next(title + " over replicas");
+    schedule_.next(sharded || !mesh.replicate ? mesh.shard : mesh.replicate, title);
+    if (sharded && mesh.replicate && step_.pending.front().first->all_reduces)
+      schedule_.next(mesh.replicate, title + " over replicas");
   } catch (const std::exception& error) {
     // Other ranks wait for this one in another collective: tell them why this rank does not come.
-    failed_ = true;
-    options_.process_group->monitor().failed("its backward threw: " + message_of(error));
+    step_.failed = true;
+    monitor_of(*options_.process_group).failed("its backward threw: " + message_of(error));
     throw;
   }
-  in_flight_.emplace_back(reduce_context_, std::exchange(pending_, {}));
+  step_.in_flight.emplace_back(context_, std::exchange(step_.pending, {}));
   finish_reductions(kReductionsInFlight);
 }
 
 void Engine::finish_reductions(std::size_t left) {
-  while (in_flight_.size() > left) {
-    Reduction reduction = std::move(in_flight_.front());
-    in_flight_.pop_front();
+  while (step_.in_flight.size() > left) {
+    Reduction reduction = std::move(step_.in_flight.front());
+    step_.in_flight.pop_front();
     try {
-      reduction.finish(arriving_);
+      reduction.finish(step_.arriving);
     } catch (...) {
       forget_order();
       throw;
@@ -228,20 +220,20 @@ void Engine::finish_reductions(std::size_t left) {
 void Engine::end_backward(int graph_task) {
   const std::lock_guard lock(mutex_);
   streams_.follow_caller();
-  if (graph_tasks_.size() > 1) {
-    std::erase(graph_tasks_, graph_task);
+  if (step_.graph_tasks.size() > 1) {
+    std::erase(step_.graph_tasks, graph_task);
     return;
   }
   trace_compute(nullptr, Phase::kBackward);
   for (const auto& unit : units_) {
     if (!unit->syncs_gradients) continue;
-    stage_gradients(reduce_context_, *unit);
+    stage_gradients(context_, *unit);
     reduce(*unit);
   }
   start_pending_reductions();
   if (is_last_backward_) finish_reductions(0);
   streams_.order(Lane::kReduce, Lane::kCompute);
-  graph_tasks_.clear();
+  step_.graph_tasks.clear();
   for (const auto& unit : units_) {
     unit->outlives_backward =
         !unit->reshards_after_backward || (!unit->syncs_gradients && !unit->reshards_after_forward);
@@ -250,41 +242,41 @@ void Engine::end_backward(int graph_task) {
   gather_checks_.check_arrived();
   // The order above puts this lane after the copies of gradients, too.
   settle_shards(Lane::kCompute);
-  for (const Arriving& more : std::exchange(arriving_, {}))
-    add_to_gradients(reduce_context_, *more.group, more.gradients);
+  for (const Arriving& more : std::exchange(step_.arriving, {}))
+    add_to_gradients(context_, *more.group, more.gradients);
   for (const auto& unit : units_) {
     unit->expected = unit->ready = 0;
     show_gradients(*unit);
   }
-  current_ = nullptr;
-  previous_ = nullptr;
+  step_.current = nullptr;
+  schedule_.begin_phase();
   check_taken(/*replaceable=*/true);
   take_replacements();
   let_go_of_parameters();
 }
 
 void Engine::drop_backward() noexcept {
-  graph_tasks_.clear();
+  step_.graph_tasks.clear();
   trace_compute(nullptr, Phase::kBackward);
   drop_abandoned();
   let_gathers_read();
   for (const auto& unit : units_) forget_written(*unit);
   keep_replacements();
   let_go_of_parameters();
-  current_ = nullptr;
-  previous_ = nullptr;
+  step_.current = nullptr;
+  schedule_.begin_phase();
 }
 
 void Engine::backward_died(int graph_task) noexcept {
   const std::lock_guard lock(mutex_);
-  if (std::erase(graph_tasks_, graph_task) == 0 || !graph_tasks_.empty()) return;
+  if (std::erase(step_.graph_tasks, graph_task) == 0 || step_.in_backward()) return;
   fail_backward();
 }
 
 void Engine::fail_backward() noexcept {
-  failed_ = true;
+  step_.failed = true;
   drop_backward();
-  options_.process_group->monitor().failed("its backward threw");
+  monitor_of(*options_.process_group).failed("its backward threw");
 }
 
 }  // namespace fsdp::internal

@@ -6,48 +6,49 @@
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
-#include <c10/util/Exception.h>
 #include <torch/csrc/autograd/graph_task.h>
 
-#include "libfsdp/internal/comm/device_wait.h"
 #include "libfsdp/internal/comm/errors.h"
+#include "libfsdp/internal/comm/waits.h"
 #include "libfsdp/internal/engine/engine.h"
+#include "libfsdp/internal/engine/gather.h"
 #include "libfsdp/internal/units/own_work.h"
 
 namespace fsdp::internal {
 
 bool Engine::reads_shards(const Unit& unit) const noexcept {
   return unit.sharding->strategy == ShardingStrategy::kNoShard && bracket_ == Bracket::kCalled &&
-         !in_forward_ && torch::autograd::get_current_graph_task_id() == -1;
+         !step_.in_forward && torch::autograd::get_current_graph_task_id() == -1;
 }
 
 bool Engine::use(const std::vector<Unit*>& units) {
   const int task = torch::autograd::get_current_graph_task_id();
-  bool own = task != -1 || thread_.load() == std::this_thread::get_id();
+  bool own = task != -1 || step_.thread.load() == std::this_thread::get_id();
   const bool unbracketed = task == -1 && bracket_ == Bracket::kNone;
-  if (own && units.size() == 1 && units.front() == current_.load() &&
-      task == current_task_.load() && streams_.follows_caller() &&
+  if (own && units.size() == 1 && units.front() == step_.current.load() &&
+      task == step_.current_task.load() && streams_.follows_caller() &&
       !(unbracketed && is_another_forward(units))) {
-    ++kernels_;
+    ++step_.kernels;
     return true;
   }
   const std::lock_guard lock(mutex_);
   const Phase phase = task == -1 ? Phase::kForward : Phase::kBackward;
   if (unbracketed && !summoned_) {
-    if (in_forward_ && own && is_another_forward(units))
+    if (step_.in_forward && own && is_another_forward(units))
       close_forward(/*keeps_units=*/at::GradMode::is_enabled());
-    if (!in_forward_) {
+    if (!step_.in_forward) {
       open_forward();
-      in_forward_ = own = true;
+      step_.in_forward = own = true;
     }
     for (Unit* unit : units) follow_freezing(*unit);
   }
   if (summoned_ && std::all_of(units.begin(), units.end(),
                                [](const Unit* unit) { return unit->always_unsharded; })) {
-    ++kernels_;
+    ++step_.kernels;
     return true;
   }
-  FSDP_CHECK(phase == Phase::kBackward || in_forward_, "a parameter of unit '", units.front()->name,
+  FSDP_CHECK(phase == Phase::kBackward || step_.in_forward, "a parameter of unit '",
+             units.front()->name,
              "' is used outside of forward and backward of its sharded module, where it has no "
              "memory; read or write parameters inside summon_full_params",
              reads_shards(*units.front()) ? " or a NoGradGuard" : "",
@@ -59,18 +60,18 @@ bool Engine::use(const std::vector<Unit*>& units) {
   };
   if (!own) {
     const bool read_by_a_kernel =
-        kernels_ > 0 && std::all_of(units.begin(), units.end(), [](const Unit* unit) {
+        step_.kernels > 0 && std::all_of(units.begin(), units.end(), [](const Unit* unit) {
           return unit->state == UnitState::kUnsharded;
         });
     FSDP_CHECK(read_by_a_kernel, two_threads());
-    ++strangers_;
+    ++step_.strangers;
     return false;
   }
-  FSDP_CHECK(phase == Phase::kBackward || strangers_ == 0, two_threads());
+  FSDP_CHECK(phase == Phase::kBackward || step_.strangers == 0, two_threads());
   streams_.follow_caller();
   if (phase == Phase::kBackward) enter_backward();
   ++stats_.uses;
-  current_ = nullptr;
+  step_.current = nullptr;
   trace_compute(nullptr, phase);
   reshard_unrelated(units, phase);
   for (Unit* unit : units) {
@@ -81,24 +82,17 @@ bool Engine::use(const std::vector<Unit*>& units) {
   for (Unit* unit : units) finish_gather(*unit);
   hand_over(units);
   Unit& last = *units.back();
-  remember_order(last, phase);
-  const bool ahead = phase == Phase::kForward
-                         ? options_.forward_prefetch
-                         : options_.backward_prefetch == BackwardPrefetch::kBackwardPre;
-  const auto& chosen =
-      phase == Phase::kForward ? last.prefetched_in_forward : last.prefetched_in_backward;
-  for (Unit* unit : chosen) prefetch(*unit, phase);
-  // Only a unit that has a place in the order has a next one.
-  if (ahead && chosen.empty() && previous_ == &last) prefetch_after(last, phase);
-  current_task_ = task;
-  current_ = &last;
+  schedule_.used(last, phase);
+  for (Unit* unit : schedule_.ahead_of(last, phase)) prefetch(*unit, phase);
+  step_.current_task = task;
+  step_.current = &last;
   trace_compute(&last, phase);
-  ++kernels_;
+  ++step_.kernels;
   return true;
 }
 
 bool Engine::is_another_forward(const std::vector<Unit*>& units) const noexcept {
-  return grad_mode_ != at::GradMode::is_enabled() ||
+  return step_.grad_mode != at::GradMode::is_enabled() ||
          std::any_of(units.begin(), units.end(), [](const Unit* unit) {
            return unit->state != UnitState::kSharded && !unit->always_unsharded &&
                   unit->version() != unit->gathered_version;
@@ -133,37 +127,16 @@ void Engine::pin(Unit& unit, int pins) {
   unit.pins = std::max(unit.pins + pins, 0);
 }
 
-CollectiveOrder& Engine::order_over(const std::shared_ptr<ProcessGroup>& group) {
-  return orders_.try_emplace(group.get(), group).first->second;
-}
-
 void Engine::start_gather(Unit& first, Phase phase) {
-  std::vector<Unit*> units{&first};
-  const auto& group = first.sharding->mesh.shard;
-  const std::int64_t world_size = group->size();
-  std::int64_t bytes = first.gather_bytes * world_size;
-  const auto next = [&](const Unit* unit) {
-    return phase == Phase::kForward ? unit->next_in_forward : unit->next_in_backward;
-  };
-  // Adds the units that followed the last time, as long as all fit together.
-  const bool alone = world_size == 1 || first.piece.defined();
-  for (Unit* unit = next(&first); !alone && unit != nullptr; unit = next(unit)) {
-    bytes += unit->gather_bytes * world_size;
-    if (unit->piece.defined() || unit->state != UnitState::kSharded ||
-        bytes > options_.bucket_bytes || unit->sharding->mesh.shard != group ||
-        (phase == Phase::kBackward && unit->done()) ||
-        std::find(units.begin(), units.end(), unit) != units.end())
-      break;
-    units.push_back(unit);
-  }
+  const std::vector<Unit*> units = schedule_.together_with(first, phase);
   gather_checks_.check_arrived();
-  const auto& copies = first.sharding->mesh.replicate;
-  order_over(first.piece.defined()       ? first.sharding->kept_over
-             : world_size == 1 && copies ? copies
-                                         : group)
-      .next(Gather::full_title(units));
+  const Mesh& mesh = first.sharding->mesh;
+  schedule_.next(first.piece.defined()                       ? first.sharding->kept_over
+                 : mesh.shard->size() == 1 && mesh.replicate ? mesh.replicate
+                                                             : mesh.shard,
+                 Gather::full_title(units));
   for (Unit* unit : units) unit->gathered_version = unit->version();
-  Gather::start(gather_context_, units);
+  Gather::start(context_, units);
   ++stats_.gathers;
   stats_.gathered_units += static_cast<std::int64_t>(units.size());
   for (std::size_t i = 1; i < units.size(); ++i) {
@@ -180,22 +153,17 @@ void Engine::prefetch(Unit& unit, Phase phase) {
   ++stats_.prefetched_units;
 }
 
-void Engine::prefetch_after(const Unit& unit, Phase phase) {
-  Unit* next = phase == Phase::kForward ? unit.next_in_forward : unit.next_in_backward;
-  if (next != nullptr) prefetch(*next, phase);
-}
-
 void Engine::unshard(Unit& unit) {
   const std::lock_guard lock(mutex_);
   const bool backward = torch::autograd::get_current_graph_task_id() != -1;
   FSDP_CHECK(!summoned_, "unshard() inside summon_full_params: end its scope first");
-  if (!backward && !in_forward_) {
+  if (!backward && !step_.in_forward) {
     FSDP_CHECK(
         bracket_ == Bracket::kNone, "unshard() of unit '", unit.name,
         "' outside of the forward of the wrapper, which begins with every unit sharded: call "
         "it inside forward, or shard the module by fully_shard()");
     open_forward();
-    in_forward_ = true;
+    step_.in_forward = true;
   }
   if (unit.state != UnitState::kSharded) return;
   make_available(unit, backward ? Phase::kBackward : Phase::kForward);
@@ -222,26 +190,16 @@ void Engine::finish_gather(Unit& unit) {
 
 void Engine::reshard_now(Unit& unit) {
   const std::lock_guard lock(mutex_);
-  FSDP_CHECK(kernels_ == 0 && strangers_ == 0, "reshard() of unit '", unit.name,
+  FSDP_CHECK(step_.kernels == 0 && step_.strangers == 0, "reshard() of unit '", unit.name,
              "' while an operator uses parameters");
-  if (unit.parent == nullptr && bracket_ == Bracket::kNone && in_forward_ &&
+  if (unit.parent == nullptr && bracket_ == Bracket::kNone && step_.in_forward &&
       torch::autograd::get_current_graph_task_id() == -1) {
     close_forward(/*keeps_units=*/false);
     return;
   }
-  if (current_ == &unit) current_ = nullptr;
+  if (step_.current == &unit) step_.current = nullptr;
   unit.pins = 0;
   reshard(unit);
-}
-
-// The root's parameters are used between those of other units, so it has no place in their order,
-// except as the first.
-void Engine::remember_order(Unit& unit, Phase phase) {
-  if (previous_phase_ != phase) previous_ = nullptr;
-  previous_phase_ = phase;
-  if (previous_ != nullptr && previous_ != &unit && unit.parent != nullptr)
-    (phase == Phase::kForward ? previous_->next_in_forward : previous_->next_in_backward) = &unit;
-  if (unit.parent != nullptr || previous_ == nullptr) previous_ = &unit;
 }
 
 void Engine::reshard(Unit& unit, bool keeps_piece) {
@@ -281,14 +239,15 @@ void Engine::reshard_unrelated(const std::vector<Unit*>& units, Phase phase) {
     const bool used = std::any_of(units.begin(), units.end(),
                                   [&](const Unit* other) { return related(*unit, *other); });
     if (used) continue;
-    reshard(*unit,
-            /*keeps_piece=*/phase == Phase::kForward && grad_mode_ && unit->sharding->kept_over);
+    reshard(
+        *unit,
+        /*keeps_piece=*/phase == Phase::kForward && step_.grad_mode && unit->sharding->kept_over);
   }
 }
 
 void Engine::reshard_all() {
   for (const auto& unit : units_) reshard(*unit);
-  current_ = nullptr;
+  step_.current = nullptr;
 }
 
 bool Engine::reshard_unused() {

@@ -5,7 +5,6 @@
 #include <exception>
 #include <mutex>
 
-#include <c10/util/Exception.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include "libfsdp/internal/comm/errors.h"

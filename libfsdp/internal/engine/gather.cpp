@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <string>
 #include <utility>
 
 #include <ATen/Functions.h>
@@ -46,23 +45,20 @@ void fill(Buffers& buffers, const Unit& unit, const at::Tensor& block, bool cast
 }  // namespace
 
 std::string Gather::title(const std::vector<Unit*>& units) {
-  std::string text = "all-gather of ";
-  text += units.front()->name.empty() ? "the root unit" : units.front()->name;
+  std::string text = "all-gather of " + units.front()->title();
   if (units.size() > 1) text += " and " + std::to_string(units.size() - 1) + " more units";
   return text;
 }
 
 std::string Gather::full_title(const std::vector<Unit*>& units) {
-  std::string text = "all-gather of ";
-  for (const Unit* unit : units)
-    text +=
-        (unit == units.front() ? "" : ", ") + (unit->name.empty() ? "the root unit" : unit->name);
+  std::string text;
+  for (const Unit* unit : units) text += (text.empty() ? "all-gather of " : ", ") + unit->title();
   return text;
 }
 
-Gather::Gather(const GatherContext& context, std::vector<Unit*> units)
+Gather::Gather(const EngineContext& context, std::vector<Unit*> units)
     : context_(context),
-      streams_(*context.streams),
+      streams_(context.streams),
       of_pieces_(units.front()->piece.defined()),
       group_(of_pieces_ ? units.front()->sharding->kept_over : units.front()->sharding->mesh.shard),
       units_(std::move(units)),
@@ -70,15 +66,15 @@ Gather::Gather(const GatherContext& context, std::vector<Unit*> units)
 
 Gather::~Gather() {
   for (auto& [unit, full] : read_)
-    context_.buffers->abandon(std::move(full), Use::kParameters, Lane::kUnshard);
-  context_.buffers->abandon(std::move(staging_), Use::kParameters, Lane::kUnshard);
-  context_.buffers->abandon(std::move(blocks_), Use::kParameters, Lane::kUnshard);
+    context_.buffers.abandon(std::move(full), Use::kParameters, Lane::kUnshard);
+  context_.buffers.abandon(std::move(staging_), Use::kParameters, Lane::kUnshard);
+  context_.buffers.abandon(std::move(blocks_), Use::kParameters, Lane::kUnshard);
 }
 
-void Gather::start(const GatherContext& context, const std::vector<Unit*>& units) {
+void Gather::start(const EngineContext& context, const std::vector<Unit*>& units) {
   const OwnWork own;
-  Buffers& buffers = *context.buffers;
-  const auto lane = context.streams->enter(Lane::kUnshard);
+  Buffers& buffers = context.buffers;
+  const auto lane = context.streams.enter(Lane::kUnshard);
   const std::shared_ptr<Gather> gather(new Gather(context, units));
   const auto& group = gather->group_;
   std::vector<std::int64_t> positions;
@@ -89,7 +85,7 @@ void Gather::start(const GatherContext& context, const std::vector<Unit*>& units
   at::Tensor input;
   const Unit& first = *units.front();
   const bool as_it_is = units.size() == 1 && !casts(first) &&
-                        first.local.device() == context.streams->device() && group->size() > 1;
+                        first.local.device() == context.streams.device() && group->size() > 1;
   if (gather->of_pieces_) {
     gather->staging_ = units.front()->piece;
     input = gather->staging_;
@@ -109,7 +105,7 @@ void Gather::start(const GatherContext& context, const std::vector<Unit*>& units
   };
   if (group->size() == 1) {
     gather->blocks_ = std::move(gather->staging_);
-  } else if (context.streams->on_cpu()) {
+  } else if (context.streams.on_cpu()) {
     if (!has_direct_copies(*group)) take_blocks();
     gather->pending_ = gather_blocks(group, gather->blocks_, input, title(units));
   } else {
@@ -155,7 +151,7 @@ void Gather::discard(Unit& unit) {
     throw;
   }
   if (auto read = read_.extract(&unit))
-    context_.buffers->give(std::move(read.mapped()), Use::kParameters, Lane::kUnshard);
+    context_.buffers.give(std::move(read.mapped()), Use::kParameters, Lane::kUnshard);
   leave(unit);
   unit.state = UnitState::kSharded;
 }
@@ -174,9 +170,8 @@ void Gather::let_read() noexcept {
 void Gather::wait() {
   if (waited_) return;
   if (streams_.on_cpu() && pending_) {
-    pending_.read([&](const Blocks& blocks) {
-      for (const Unit* unit : units_)
-        read_[unit] = of_pieces_ ? from_pieces(blocks, *unit) : copied(blocks, *unit);
+    pending_.read(blocks_, [&](const Blocks& blocks) {
+      for (const Unit* unit : units_) read_[unit] = copied(blocks, *unit);
     });
   } else {
     pending_.wait();
@@ -187,45 +182,31 @@ void Gather::wait() {
                         Trace::now(context_.trace));
 }
 
-// Returns a unit's parameters one after the other, each with the shards of all ranks together.
+// Returns a unit's parameters one after the other, each with the shards of all ranks together; of
+// pieces, one after the other.
 at::Tensor Gather::copied(const Blocks& blocks, const Unit& unit) const {
-  const std::int64_t world_size = group_->size();
-  at::Tensor full =
-      context_.buffers->take(unit.gather_bytes * world_size, Use::kParameters, Lane::kUnshard);
+  const std::int64_t ranks = group_->size();
+  const std::vector<std::int64_t> parts =
+      of_pieces_ ? std::vector<std::int64_t>{block_bytes_} : unit.gather_parts;
+  at::Tensor full = context_.buffers.take((of_pieces_ ? block_bytes_ : unit.gather_bytes) * ranks,
+                                          Use::kParameters, Lane::kUnshard);
   auto* const target = static_cast<char*>(full.mutable_data_ptr());
   try {
     std::vector<Blocks::Segment> segments;
-    for (int rank = 0; rank < world_size; ++rank) {
+    for (int rank = 0; rank < ranks; ++rank) {
       segments.clear();
       std::int64_t position = 0;
-      for (const std::int64_t bytes : unit.gather_parts) {
-        segments.push_back({unit.gather_position + position, bytes,
-                            target + position * world_size + rank * bytes});
+      for (const std::int64_t bytes : parts) {
+        segments.push_back(
+            {unit.gather_position + position, bytes, target + position * ranks + rank * bytes});
         position += bytes;
       }
       blocks.copy(rank, segments);
     }
-    context_.checks->check(unit, target + (unit.gather_bytes - kTrailerBytes) * world_size,
-                           kTrailerBytes);
+    context_.checks.check(unit, target + full.numel() - kTrailerBytes * unit.sharding->world_size(),
+                          kTrailerBytes);
   } catch (...) {
-    context_.buffers->abandon(std::move(full), Use::kParameters, Lane::kUnshard);
-    throw;
-  }
-  return full;
-}
-
-// Returns a unit's parameters, put together from consecutive pieces, one from each rank.
-at::Tensor Gather::from_pieces(const Blocks& blocks, const Unit& unit) const {
-  at::Tensor full =
-      context_.buffers->take(block_bytes_ * group_->size(), Use::kParameters, Lane::kUnshard);
-  auto* const target = static_cast<char*>(full.mutable_data_ptr());
-  try {
-    for (int rank = 0; rank < group_->size(); ++rank)
-      blocks.copy(rank, {{0, block_bytes_, target + rank * block_bytes_}});
-    context_.checks->check(
-        unit, target + full.numel() - kTrailerBytes * unit.sharding->world_size(), kTrailerBytes);
-  } catch (...) {
-    context_.buffers->abandon(std::move(full), Use::kParameters, Lane::kUnshard);
+    context_.buffers.abandon(std::move(full), Use::kParameters, Lane::kUnshard);
     throw;
   }
   return full;
@@ -240,7 +221,7 @@ at::Tensor Gather::copied_out(const Unit& unit) {
     return std::move(blocks_);
   }
   at::Tensor full =
-      context_.buffers->take(unit.gather_bytes * world_size, Use::kParameters, Lane::kUnshard);
+      context_.buffers.take(unit.gather_bytes * world_size, Use::kParameters, Lane::kUnshard);
   // One operator for all parameters, in the widest elements that all parts have: CUDA has one
   // kernel for it.
   const auto is_whole = [&](std::int64_t item) {
@@ -275,15 +256,15 @@ at::Tensor Gather::copied_out(const Unit& unit) {
 
 void Gather::check_trailers(const Unit& unit, const at::Tensor& full) {
   const std::int64_t bytes = unit.sharding->world_size() * kTrailerBytes;
-  context_.checks->check_later(unit, full.narrow(0, full.numel() - bytes, bytes));
+  context_.checks.check_later(unit, full.narrow(0, full.numel() - bytes, bytes));
 }
 
 void Gather::leave(Unit& unit) {
   std::erase(units_, &unit);
   unit.gather.reset();
   if (!units_.empty()) return;
-  context_.buffers->give(std::move(staging_), Use::kParameters, Lane::kUnshard);
-  context_.buffers->give(std::move(blocks_), Use::kParameters, Lane::kUnshard);
+  context_.buffers.give(std::move(staging_), Use::kParameters, Lane::kUnshard);
+  context_.buffers.give(std::move(blocks_), Use::kParameters, Lane::kUnshard);
 }
 
 void Gather::fail() noexcept {

@@ -11,27 +11,16 @@
 #include <ATen/core/Tensor.h>
 
 #include "libfsdp/internal/comm/collectives.h"
-#include "libfsdp/internal/engine/buffers.h"
-#include "libfsdp/internal/engine/gather_check.h"
-#include "libfsdp/internal/engine/streams.h"
-#include "libfsdp/internal/trace/trace.h"
+#include "libfsdp/internal/engine/context.h"
 #include "libfsdp/internal/units/unit.h"
 
 namespace fsdp::internal {
-
-// What the gathers of an engine share.
-struct GatherContext {
-  Streams* streams = nullptr;
-  Buffers* buffers = nullptr;
-  GatherChecks* checks = nullptr;
-  Trace* trace = nullptr;
-};
 
 class Gather : public std::enable_shared_from_this<Gather> {
  public:
   // Starts gathering sharded units; they are kGathering afterwards.  Collective over the sharding
   // group that all of them have, or over the ranks that keep a unit together.
-  static void start(const GatherContext& context, const std::vector<Unit*>& units);
+  static void start(const EngineContext& context, const std::vector<Unit*>& units);
   // Returns "all-gather of blocks.0 and 1 more units", for errors.
   static std::string title(const std::vector<Unit*>& units);
   static std::string full_title(const std::vector<Unit*>& units);
@@ -53,16 +42,15 @@ class Gather : public std::enable_shared_from_this<Gather> {
   void let_read() noexcept;
 
  private:
-  Gather(const GatherContext& context, std::vector<Unit*> units);
+  Gather(const EngineContext& context, std::vector<Unit*> units);
   void wait();
   at::Tensor copied(const Blocks& blocks, const Unit& unit) const;
   at::Tensor copied_out(const Unit& unit);
   void check_trailers(const Unit& unit, const at::Tensor& full);
-  at::Tensor from_pieces(const Blocks& blocks, const Unit& unit) const;
   void leave(Unit& unit);
   void fail() noexcept;
 
-  const GatherContext& context_;
+  const EngineContext& context_;
   Streams& streams_;
   const bool of_pieces_;  // of one unit, which some ranks have kept together: see Unit::piece
   const std::shared_ptr<ProcessGroup> group_;

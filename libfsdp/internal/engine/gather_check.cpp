@@ -8,7 +8,6 @@
 #include <utility>
 
 #include <ATen/Functions.h>
-#include <c10/util/Exception.h>
 
 #include "libfsdp/internal/comm/collectives.h"
 #include "libfsdp/internal/comm/errors.h"

@@ -9,10 +9,9 @@
 
 #include <ATen/Functions.h>
 #include <c10/core/StorageImpl.h>
-#include <c10/util/Exception.h>
 
 #include "libfsdp/internal/comm/errors.h"
-#include "libfsdp/internal/engine/dispatch_key.h"
+#include "libfsdp/internal/engine/observer.h"
 #include "libfsdp/internal/units/own_work.h"
 
 namespace fsdp::internal {

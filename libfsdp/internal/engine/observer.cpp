@@ -3,24 +3,27 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/enum_tag.h>
 #include <ATen/core/grad_mode.h>
-#include <c10/util/Exception.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
+#include <torch/library.h>
 #include <torch/nn/module.h>
 
 #include "libfsdp/internal/comm/errors.h"
-#include "libfsdp/internal/engine/dispatch_key.h"
 #include "libfsdp/internal/engine/engine.h"
 #include "libfsdp/internal/engine/gradients.h"
+#include "libfsdp/internal/units/own_work.h"
 #include "libfsdp/internal/units/unit.h"
+#include "libfsdp/meta_device.h"
 
 namespace fsdp::internal {
 namespace {
@@ -31,7 +34,7 @@ thread_local std::vector<Unit*> spare_units;
 
 // Calls f(tensor) for every tensor of an argument.
 template <typename F>
-void each_tensor(const c10::IValue& argument, const F& f) {
+void each_tensor_of(const c10::IValue& argument, const F& f) {
   if (argument.isTensor()) {
     f(argument.toTensor());
   } else if (argument.isList()) {
@@ -58,8 +61,7 @@ class SameValues final : public torch::autograd::FunctionPreHook {
   torch::autograd::variable_list operator()(
       const torch::autograd::variable_list& gradients) override {
     for (const Saved& saved : saved_) {
-      const auto life = saved.life.lock();
-      if (!life || life->engine == nullptr) continue;
+      if (engine_of(saved.life) == nullptr) continue;
       FSDP_CHECK(saved.unit->version() == saved.version, changed_since_forward(*saved.unit));
     }
     return gradients;
@@ -97,7 +99,48 @@ bool is_buffer(const Unit& unit, const at::Tensor& tensor) {
                      [&](const at::Tensor& buffer) { return buffer.is_same(tensor); });
 }
 
-}  // namespace
+// One call of an operator.  While it lives, the units of its parameter arguments (or views of
+// parameters) are unsharded.
+class ObservedCall {
+ public:
+  // Gathers, and casts arguments: see Note [casts].
+  // Throws: what Engine::use throws; if the operator changes a parameter's shape or storage, or
+  // touches the stand-in of a gradient (see gradients.h).  It does not run then.
+  ObservedCall(const c10::OperatorHandle& operation, torch::jit::Stack& stack);
+  ~ObservedCall();
+  ObservedCall(const ObservedCall&) = delete;
+  ObservedCall& operator=(const ObservedCall&) = delete;
+
+  // True if the stack holds the results already, and the operator must not run.
+  bool answered() const noexcept { return answered_; }
+  // Call after the operator has run: `stack` ends with its results.  Copies parameters that the
+  // operator wrote to their shards.  Makes the graph of the results notice a parameter that changes
+  // before its backward.
+  // Throws: what Engine::written throws.
+  void ran(torch::jit::Stack& stack);
+
+ private:
+  struct Used {
+    Unit* unit;
+    bool own;
+  };
+
+  void use(const std::vector<Unit*>& units);
+  void end_uses() noexcept;
+  bool read_shards(torch::jit::Stack& stack);
+  void cast_inputs(const c10::OperatorHandle& operation, torch::jit::Stack& stack);
+  // Casts arguments for which `wanted(tensor)` is true.  Returns whether there were any.
+  template <typename Wanted>
+  bool cast_each(torch::jit::Stack& stack, c10::ScalarType to, const Wanted& wanted);
+
+  const c10::FunctionSchema& schema_;
+  std::vector<Unit*> units_;
+  std::vector<Parameter*> written_;
+  std::vector<Used> used_;                    // the first unit of each engine
+  std::optional<c10::ScalarType> raised_;     // the dtype of the results to cast; none: all
+  std::optional<c10::ScalarType> result_in_;  // the dtype that results are cast to
+  bool answered_ = false;
+};
 
 ObservedCall::ObservedCall(const c10::OperatorHandle& operation, torch::jit::Stack& stack)
     : schema_(operation.schema()) {
@@ -110,7 +153,7 @@ ObservedCall::ObservedCall(const c10::OperatorHandle& operation, torch::jit::Sta
   const StandIn* stand_in = nullptr;
   at::Tensor held;
   for (std::size_t i = 0; i < count; ++i) {
-    each_tensor(arguments[i], [&](const at::Tensor& tensor) {
+    each_tensor_of(arguments[i], [&](const at::Tensor& tensor) {
       if (Parameter* const parameter = parameter_of(tensor)) {
         if (std::find(units_.begin(), units_.end(), parameter->unit) == units_.end())
           units_.push_back(parameter->unit);
@@ -165,7 +208,7 @@ bool ObservedCall::read_shards(torch::jit::Stack& stack) {
                ? tensor
                : parameter->shard.detach().view(parameter->layout.shape);
   };
-  const c10::impl::ExcludeDispatchKeyGuard without_key(interception_key());
+  const c10::impl::ExcludeDispatchKeyGuard without_key(kInterceptionKey);
   const std::size_t count = schema_.arguments().size();
   std::vector<c10::IValue> shown(stack.end() - static_cast<std::ptrdiff_t>(count), stack.end());
   for (c10::IValue& argument : shown) {
@@ -180,8 +223,8 @@ bool ObservedCall::read_shards(torch::jit::Stack& stack) {
   // Views of a parameter cannot be read elsewhere.
   for (const c10::IValue& argument : shown) {
     bool all = true;
-    each_tensor(argument,
-                [&](const at::Tensor& tensor) { all = all && parameter_of(tensor) == nullptr; });
+    each_tensor_of(argument,
+                   [&](const at::Tensor& tensor) { all = all && parameter_of(tensor) == nullptr; });
     if (!all) return false;
   }
   std::move(shown.begin(), shown.end(), stack.end() - static_cast<std::ptrdiff_t>(count));
@@ -222,7 +265,7 @@ void ObservedCall::use(const std::vector<Unit*>& units) {
 
 template <typename Wanted>
 bool ObservedCall::cast_each(torch::jit::Stack& stack, c10::ScalarType to, const Wanted& wanted) {
-  const c10::impl::ExcludeDispatchKeyGuard without_key(interception_key());
+  const c10::impl::ExcludeDispatchKeyGuard without_key(kInterceptionKey);
   const std::size_t count = schema_.arguments().size();
   bool any = false;
   for (std::size_t i = 0; i < count; ++i) {
@@ -279,7 +322,7 @@ void ObservedCall::ran(torch::jit::Stack& stack) {
     parameter->unit->engine->written(*parameter, schema_.name());
   const std::size_t count = schema_.returns().size();
   if (result_in_) {
-    const c10::impl::ExcludeDispatchKeyGuard without_key(interception_key());
+    const c10::impl::ExcludeDispatchKeyGuard without_key(kInterceptionKey);
     for (std::size_t i = 0; i < count; ++i) {
       c10::IValue& result = torch::jit::peek(stack, i, count);
       // A parameter that was written, or a view of one, is not an output.
@@ -293,7 +336,31 @@ void ObservedCall::ran(torch::jit::Stack& stack) {
   if (!at::GradMode::is_enabled()) return;
   const torch::autograd::Node* last_watched = nullptr;
   for (const c10::IValue& result : torch::jit::last(stack, count))
-    each_tensor(result, [&](const at::Tensor& tensor) { watch(tensor, units_, last_watched); });
+    each_tensor_of(result, [&](const at::Tensor& tensor) { watch(tensor, units_, last_watched); });
+}
+
+// The key is left out while the kernel runs: operators that the kernel calls need no observation,
+// because everything that it may read was unsharded before.
+void intercept(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  if (meta_factories_active()) send_factory_to_meta(op.schema(), *stack);
+  ObservedCall call(op, *stack);
+  if (call.answered()) return;
+  {
+    const c10::impl::ExcludeDispatchKeyGuard without_key(kInterceptionKey);
+    op.redispatchBoxed(
+        keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kInterceptionKey), stack);
+  }
+  call.ran(*stack);
+}
+
+}  // namespace
+
+c10::DispatchKey interception_key() noexcept {
+  return kInterceptionKey;
 }
 
 }  // namespace fsdp::internal
+
+TORCH_LIBRARY_IMPL(_, DeferredInit, library) {
+  library.fallback(torch::CppFunction::makeFromBoxedFunction<&fsdp::internal::intercept>());
+}

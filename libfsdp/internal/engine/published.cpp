@@ -12,9 +12,9 @@
 namespace fsdp::internal {
 namespace {
 
-c10::TensorOptions grad_options(const ReduceContext& context, const FlatGroup& group) {
+c10::TensorOptions grad_options(const EngineContext& context, const FlatGroup& group) {
   const auto dtype = group.sharding->keeps_low_precision_grads ? group.reduce_dtype : group.dtype;
-  const bool is_offloaded = group.local.is_cpu() && !context.streams->on_cpu();
+  const bool is_offloaded = group.local.is_cpu() && !context.streams.on_cpu();
   return group.local.options().dtype(dtype).requires_grad(false).pinned_memory(is_offloaded);
 }
 
@@ -42,7 +42,7 @@ bool accumulates(const FlatGroup& group) {
                      [](const Parameter* p) { return p->shard.grad().defined(); });
 }
 
-at::Tensor& memory_of_gradients(const ReduceContext& context, FlatGroup& group) {
+at::Tensor& memory_of_gradients(const EngineContext& context, FlatGroup& group) {
   if (!group.grad.defined() || is_shared(group)) {
     group.grad_rows.clear();
     group.grad = at::empty({group.grad_numel}, grad_options(context, group));
@@ -60,7 +60,7 @@ void show_grad(FlatGroup& group) {
     group.trained[i]->shard.mutable_grad() = group.grad_rows[i];
 }
 
-void add_to_gradients(const ReduceContext& context, FlatGroup& group, const at::Tensor& gradients) {
+void add_to_gradients(const EngineContext& context, FlatGroup& group, const at::Tensor& gradients) {
   if (group.sharding->flat) {
     group.flat.mutable_grad().add_(gradients);
     return;
@@ -81,7 +81,7 @@ void add_to_gradients(const ReduceContext& context, FlatGroup& group, const at::
   if (!present.empty()) at::_foreach_add_(present, more);
 }
 
-void publish(const ReduceContext& context, FlatGroup& group, const at::Tensor& reduced,
+void publish(const EngineContext& context, FlatGroup& group, const at::Tensor& reduced,
              std::vector<Arriving>& arriving) {
   take_back_reduced(group);
   const bool adds = accumulates(group);
@@ -92,9 +92,9 @@ void publish(const ReduceContext& context, FlatGroup& group, const at::Tensor& r
   if (is_offloaded && reduced.scalar_type() != to.scalar_type()) {
     // Otherwise the host would cast.
     const auto bytes = static_cast<std::int64_t>(to.nbytes());
-    at::Tensor cast = context.buffers->take(bytes, Use::kGradients, Lane::kReduce);
+    at::Tensor cast = context.buffers.take(bytes, Use::kGradients, Lane::kReduce);
     to.copy_(cast.view(to.scalar_type()).copy_(reduced), /*non_blocking=*/true);
-    context.buffers->give(std::move(cast), Use::kGradients, Lane::kReduce);
+    context.buffers.give(std::move(cast), Use::kGradients, Lane::kReduce);
   } else {
     to.copy_(reduced, /*non_blocking=*/true);
   }

@@ -16,7 +16,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "libfsdp/internal/engine/reduce_context.h"
+#include "libfsdp/internal/engine/context.h"
 #include "libfsdp/internal/units/unit.h"
 
 namespace fsdp::internal {
@@ -31,17 +31,17 @@ struct Arriving {
 bool accumulates(const FlatGroup& group);
 
 // Returns FlatGroup::grad, in new memory if somebody else holds the old memory.
-at::Tensor& memory_of_gradients(const ReduceContext& context, FlatGroup& group);
+at::Tensor& memory_of_gradients(const EngineContext& context, FlatGroup& group);
 
 // Makes the content of FlatGroup::grad the gradients of the shards.
 void show_grad(FlatGroup& group);
 
 // Adds `gradients` [grad_numel], of the shards' device and of any dtype, to the gradients of
 // the shards.
-void add_to_gradients(const ReduceContext& context, FlatGroup& group, const at::Tensor& gradients);
+void add_to_gradients(const EngineContext& context, FlatGroup& group, const at::Tensor& gradients);
 
 // Publishes `reduced` [grad_numel], on the device, of any dtype.  Queues work on kReduce.
-void publish(const ReduceContext& context, FlatGroup& group, const at::Tensor& reduced,
+void publish(const EngineContext& context, FlatGroup& group, const at::Tensor& reduced,
              std::vector<Arriving>& arriving);
 
 }  // namespace fsdp::internal

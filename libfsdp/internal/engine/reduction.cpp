@@ -4,11 +4,8 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <string>
-#include <utility>
 
 #include <ATen/Functions.h>
-#include <c10/util/Exception.h>
 
 #include "libfsdp/comm_hooks.h"
 #include "libfsdp/internal/comm/errors.h"
@@ -20,9 +17,7 @@ namespace fsdp::internal {
 namespace {
 
 std::string title(const std::vector<Reduction::Part>& parts) {
-  const std::string& name = parts.front().first->name;
-  std::string text = "gradient reduction of ";
-  text += name.empty() ? "the root unit" : name;
+  std::string text = "gradient reduction of " + parts.front().first->title();
   if (parts.size() > 1) text += " and " + std::to_string(parts.size() - 1) + " more";
   return text;
 }
@@ -73,10 +68,9 @@ void mean_of_blocks(float* out, const Blocks& blocks, int world_size, std::int64
 }  // namespace
 
 std::string Reduction::full_title(const std::vector<Part>& parts) {
-  std::string text = "gradient reduction of ";
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    const auto& [unit, group] = parts[i];
-    text += (i == 0 ? "" : ", ") + (unit->name.empty() ? "the root unit" : unit->name);
+  std::string text;
+  for (const auto& [unit, group] : parts) {
+    text += (text.empty() ? "gradient reduction of " : ", ") + unit->title();
     if (unit->groups.size() > 1) text += std::string(" (") + c10::toString(group->dtype) + ")";
     text += group->trained_text;
   }
@@ -87,11 +81,11 @@ bool Reduction::is_exchanged() const {
   return mesh().shard->size() > 1 && !reduces_while_scattering(*mesh().shard);
 }
 
-Reduction::Reduction(const ReduceContext& context, std::vector<Part> parts)
+Reduction::Reduction(const EngineContext& context, std::vector<Part> parts)
     : context_(&context), parts_(std::move(parts)) {
   const OwnWork own;
-  Buffers& buffers = *context.buffers;
-  Streams& streams = *context.streams;
+  Buffers& buffers = context.buffers;
+  Streams& streams = context.streams;
   for (const auto& [unit, group] : parts_) {
     complete_staging(context, *unit, *group);
     numel_ += block_numel(context, *group);
@@ -124,12 +118,12 @@ Reduction::Reduction(const ReduceContext& context, std::vector<Part> parts)
 void Reduction::take_received(std::int64_t ranks) {
   const c10::ScalarType dtype = sent_.scalar_type();
   const std::int64_t bytes = ranks * numel_ * item_bytes(dtype);
-  received_ = context_->buffers->take(bytes, Use::kGradients, Lane::kReduce).view(dtype);
+  received_ = context_->buffers.take(bytes, Use::kGradients, Lane::kReduce).view(dtype);
   if (ranks > 1) received_ = received_.view({ranks, numel_});
 }
 
 void Reduction::send(const std::string& what) {
-  const ReduceContext& context = *context_;
+  const EngineContext& context = *context_;
   const int world_size = mesh().shard->size();
   const c10::ScalarType dtype = sent_.scalar_type();
   if (world_size == 1) {
@@ -138,7 +132,7 @@ void Reduction::send(const std::string& what) {
     divide_before(sent_, mesh().replicate->size());
     pending_ = all_reduce(mesh().replicate, sent_, ReduceOp::kSum, what);
   } else if (is_exchanged()) {
-    const bool on_cpu = context.streams->on_cpu();
+    const bool on_cpu = context.streams.on_cpu();
     if (!on_cpu || !has_direct_copies(*mesh().shard)) take_received(world_size);
     pending_ = on_cpu ? exchange_blocks(mesh().shard, received_, sent_, what)
                       : all_to_all(mesh().shard, received_, sent_, what);
@@ -170,9 +164,9 @@ Reduction::~Reduction() {
     received_.reset();
   }
   const Lane lane = parts_.size() == 1 ? Lane::kCompute : Lane::kReduce;
-  if (sent_.defined()) context_->buffers->abandon(std::move(sent_), Use::kGradients, lane);
+  if (sent_.defined()) context_->buffers.abandon(std::move(sent_), Use::kGradients, lane);
   if (received_.defined())
-    context_->buffers->abandon(std::move(received_), Use::kGradients, Lane::kReduce);
+    context_->buffers.abandon(std::move(received_), Use::kGradients, Lane::kReduce);
 }
 
 // Throws: c10::Error if another rank reduces other units.
@@ -193,16 +187,29 @@ void Reduction::check_ids(const Blocks& blocks) const {
   }
 }
 
-// Returns whether each group's mean can be computed from the blocks in place.
-bool Reduction::reads_means() const {
-  return is_plain() && is_exchanged() && context_->streams->on_cpu() && !mesh().replicate &&
-         std::all_of(parts_.begin(), parts_.end(), [&](const Part& part) {
-           const FlatGroup& group = *part.second;
-           return group.reduce_dtype == at::kFloat && group.dtype == at::kFloat;
-         });
+// A way may depend on reductions that finished since this one began: see is_plain().
+Reduction::Way Reduction::way() const {
+  if (hook()) return &Reduction::by_hook;
+  if (!is_plain() || !is_exchanged() || mesh().replicate) return &Reduction::by_rows;
+  const bool reads = pending_ && context_->streams.on_cpu() &&
+                     std::all_of(parts_.begin(), parts_.end(), [](const Part& part) {
+                       const FlatGroup& group = *part.second;
+                       return group.reduce_dtype == at::kFloat && group.dtype == at::kFloat;
+                     });
+  return reads ? &Reduction::by_reading : &Reduction::by_exchange;
 }
 
-void Reduction::read_means() {
+void Reduction::by_hook(std::vector<Arriving>& arriving) {
+  const auto& [unit, group] = parts_.front();
+  at::Tensor unsharded = sent_.narrow(1, 0, group->grad_numel).reshape({-1}).clone();
+  const bool replicated = mesh().shard->size() == 1;
+  at::Tensor sharded = replicated ? unsharded : at::empty({group->grad_numel}, unsharded.options());
+  const auto& ranks = replicated && mesh().replicate ? mesh().replicate : mesh().shard;
+  hook()(ranks, unsharded, sharded);
+  publish(*context_, *group, replicated ? unsharded : sharded, arriving);
+}
+
+void Reduction::by_reading(std::vector<Arriving>& /*arriving*/) {
   std::vector<at::Tensor> means;
   std::vector<bool> adds;
   for (const auto& [unit, group] : parts_) {
@@ -211,7 +218,7 @@ void Reduction::read_means() {
     means.push_back(adds.back() ? at::empty({group->grad_numel}, at::kFloat)
                                 : memory_of_gradients(*context_, *group));
   }
-  pending_.read([&](const Blocks& blocks) {
+  pending_.read(received_, [&](const Blocks& blocks) {
     check_ids(blocks);
     std::int64_t position = 0;
     for (std::size_t i = 0; i < parts_.size(); ++i) {
@@ -228,20 +235,66 @@ void Reduction::read_means() {
     else
       show_grad(group);
   }
+  note_received();
+}
+
+void Reduction::by_exchange(std::vector<Arriving>& arriving) {
+  receive();
+  for_each_part(received_, [&](Unit&, FlatGroup& group, const at::Tensor& part) {
+    publish_mean(group, part, arriving);
+  });
+}
+
+void Reduction::by_rows(std::vector<Arriving>& arriving) {
+  receive();
+  at::Tensor rows = mean_rows();
+  if (!all_reduces()) {
+    for_each_part(rows, [](Unit&, FlatGroup& group, const at::Tensor& part) {
+      if (group.partial.defined())
+        group.partial.add_(part);
+      else
+        group.partial = part.clone();
+    });
+    return;
+  }
+  if (mesh().shard->size() > 1) add_partial(rows);
+  if (mesh().replicate) rows = averaged_over_replicas(rows);
+  const int ranks = mesh().shard->size() * (mesh().replicate ? mesh().replicate->size() : 1);
+  for_each_part(rows, [&](Unit& unit, FlatGroup&, at::Tensor part) {
+    if (unit.divide_factor) part.mul_(ranks / *unit.divide_factor);
+    if (unit.reduced_hook) unit.reduced_hook(part);
+  });
+  for_each_part(rows, [&](Unit&, FlatGroup& group, const at::Tensor& part) {
+    if (!receives_in_grad_) return publish(*context_, group, part, arriving);
+    take_back_reduced(group);
+    show_grad(group);
+    group.receives_in_grad = false;
+    received_.reset();
+  });
 }
 
 // Waits for the rows of all ranks, in received_ if they were exchanged.
-void Reduction::receive_rows() {
-  if (!is_exchanged() || !context_->streams->on_cpu()) return pending_.wait();
-  if (!received_.defined()) take_received(mesh().shard->size());
-  pending_.read([&](const Blocks& blocks) {
-    check_ids(blocks);
-    const auto bytes = static_cast<std::int64_t>(sent_.nbytes()) / mesh().shard->size();
-    auto* const rows = static_cast<char*>(received_.mutable_data_ptr());
-    if (!has_direct_copies(*mesh().shard)) return;  // the rows are there already
-    for (int rank = 0; rank < mesh().shard->size(); ++rank)
-      blocks.copy(rank, {{0, bytes, rows + rank * bytes}});
-  });
+void Reduction::receive() {
+  if (pending_ && is_exchanged() && context_->streams.on_cpu()) {
+    if (!received_.defined()) take_received(mesh().shard->size());
+    pending_.read(received_, [&](const Blocks& blocks) {
+      check_ids(blocks);
+      const auto bytes = static_cast<std::int64_t>(sent_.nbytes()) / mesh().shard->size();
+      auto* const rows = static_cast<char*>(received_.mutable_data_ptr());
+      if (!has_direct_copies(*mesh().shard)) return;  // the rows are there already
+      for (int rank = 0; rank < mesh().shard->size(); ++rank)
+        blocks.copy(rank, {{0, bytes, rows + rank * bytes}});
+    });
+  } else {
+    pending_.wait();
+  }
+  note_received();
+}
+
+void Reduction::note_received() {
+  if (context_->trace == nullptr) return;
+  context_->trace->add(TraceLane::kReduce, title(parts_), std::move(started_),
+                       Trace::now(context_->trace));
 }
 
 // Returns [numel_]: the mean over the shard group, in the reduce dtype.
@@ -257,12 +310,11 @@ at::Tensor Reduction::mean_rows() {
   return rows;
 }
 
-// Calls f(unit, group, rows) for each part of `rows` [numel_].
 template <typename F>
 void Reduction::for_each_part(const at::Tensor& rows, const F& f) const {
   std::int64_t position = 0;
   for (const auto& [unit, group] : parts_) {
-    f(*unit, *group, rows.narrow(0, position, group->grad_numel));
+    f(*unit, *group, rows.narrow(-1, position, group->grad_numel));
     position += block_numel(*context_, *group);
   }
 }
@@ -274,27 +326,10 @@ bool Reduction::is_plain() const {
          });
 }
 
-void Reduction::keep_partial(const at::Tensor& rows) {
-  for_each_part(rows, [](Unit&, FlatGroup& group, const at::Tensor& part) {
-    if (group.partial.defined())
-      group.partial.add_(part);
-    else
-      group.partial = part.clone();
-  });
-}
-
 void Reduction::add_partial(const at::Tensor& rows) {
   for_each_part(rows, [](Unit&, FlatGroup& group, const at::Tensor& part) {
     if (group.partial.defined()) part.add_(group.partial);
     group.partial.reset();
-  });
-}
-
-void Reduction::apply_hooks(const at::Tensor& rows) {
-  const int ranks = mesh().shard->size() * (mesh().replicate ? mesh().replicate->size() : 1);
-  for_each_part(rows, [&](Unit& unit, FlatGroup&, at::Tensor part) {
-    if (unit.divide_factor) part.mul_(ranks / *unit.divide_factor);
-    if (unit.reduced_hook) unit.reduced_hook(part);
   });
 }
 
@@ -308,19 +343,9 @@ at::Tensor Reduction::averaged_over_replicas(const at::Tensor& rows) {
   return rows;
 }
 
-void Reduction::run_hook(std::vector<Arriving>& arriving) {
-  const auto& [unit, group] = parts_.front();
-  at::Tensor unsharded = sent_.narrow(1, 0, group->grad_numel).reshape({-1}).clone();
-  const bool replicated = mesh().shard->size() == 1;
-  at::Tensor sharded = replicated ? unsharded : at::empty({group->grad_numel}, unsharded.options());
-  const auto& ranks = replicated && mesh().replicate ? mesh().replicate : mesh().shard;
-  hook()(ranks, unsharded, sharded);
-  publish(*context_, *group, replicated ? unsharded : sharded, arriving);
-}
-
 // Publishes the mean of all ranks' rows, without copying it in between.
-void Reduction::publish_exchanged(FlatGroup& group, const at::Tensor& received_WN,
-                                  std::vector<Arriving>& arriving) {
+void Reduction::publish_mean(FlatGroup& group, const at::Tensor& received_WN,
+                             std::vector<Arriving>& arriving) {
   const auto dtype = group.sharding->keeps_low_precision_grads ? group.reduce_dtype : group.dtype;
   if (group.local.device() != received_WN.device())
     return publish(*context_, group, at::mean(received_WN, 0, false, dtype), arriving);
@@ -337,52 +362,18 @@ void Reduction::publish_exchanged(FlatGroup& group, const at::Tensor& received_W
 
 void Reduction::finish(std::vector<Arriving>& arriving) {
   const OwnWork own;
-  Streams& streams = *context_->streams;
+  Streams& streams = context_->streams;
   const auto lane = streams.enter(Lane::kReduce);
   const TraceSpan span(context_->trace, TraceLane::kCopy, "reduce", parts_.front().first->name);
-  const bool reads = pending_ && reads_means();
-  if (reads)
-    read_means();
-  else if (pending_)
-    receive_rows();
-  if (context_->trace != nullptr && !hook())
-    context_->trace->add(TraceLane::kReduce, title(parts_), std::move(started_),
-                         Trace::now(context_->trace));
-  if (hook()) {
-    run_hook(arriving);
-  } else if (reads) {
-    // read_means() has published the gradients.
-  } else if (is_plain() && is_exchanged() && !mesh().replicate) {
-    std::int64_t position = 0;
-    for (const auto& [unit, group] : parts_) {
-      publish_exchanged(*group, received_.narrow(1, position, group->grad_numel), arriving);
-      position += block_numel(*context_, *group);
-    }
-  } else {
-    at::Tensor rows = mean_rows();
-    if (!all_reduces()) {
-      keep_partial(rows);
-    } else {
-      if (mesh().shard->size() > 1) add_partial(rows);
-      if (mesh().replicate) rows = averaged_over_replicas(rows);
-      apply_hooks(rows);
-      for_each_part(rows, [&](Unit&, FlatGroup& group, const at::Tensor& part) {
-        if (!receives_in_grad_) return publish(*context_, group, part, arriving);
-        take_back_reduced(group);
-        show_grad(group);
-        group.receives_in_grad = false;
-        received_.reset();
-      });
-    }
-  }
+  (this->*way())(arriving);
   // The buffer was staged on kCompute, and sent from here.
   const bool was_staged = parts_.size() == 1;
   if (was_staged)
-    context_->buffers->give(std::move(sent_), Use::kGradients, Lane::kCompute,
-                            {streams.id(Lane::kReduce)});
+    context_->buffers.give(std::move(sent_), Use::kGradients, Lane::kCompute,
+                           {streams.id(Lane::kReduce)});
   else
-    context_->buffers->give(std::move(sent_), Use::kGradients, Lane::kReduce);
-  context_->buffers->give(std::move(received_), Use::kGradients, Lane::kReduce);
+    context_->buffers.give(std::move(sent_), Use::kGradients, Lane::kReduce);
+  context_->buffers.give(std::move(received_), Use::kGradients, Lane::kReduce);
   sent_.reset();
   received_.reset();
 }

@@ -11,7 +11,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,8 +19,6 @@
 
 #include "libfsdp/internal/comm/collectives.h"
 #include "libfsdp/internal/engine/published.h"
-#include "libfsdp/internal/engine/reduce_context.h"
-#include "libfsdp/internal/trace/trace.h"
 #include "libfsdp/internal/units/unit.h"
 
 namespace fsdp::internal {
@@ -33,7 +30,7 @@ class Reduction {
 
   // Collective.  Takes the staging buffers of groups with one reduce dtype and mesh, and reduces
   // them; parameters without a gradient count as zeros.
-  Reduction(const ReduceContext& context, std::vector<Part> parts);
+  Reduction(const EngineContext& context, std::vector<Part> parts);
   // Returns "gradient reduction of blocks.0 (float), ...", with every part.
   static std::string full_title(const std::vector<Part>& parts);
   Reduction(Reduction&&) noexcept = default;
@@ -57,23 +54,29 @@ class Reduction {
   bool is_exchanged() const;
   void send(const std::string& what);
   void take_received(std::int64_t ranks);
+  // The ways to finish.  Each waits, and publishes the gradients of the shards.
+  using Way = void (Reduction::*)(std::vector<Arriving>& arriving);
+  Way way() const;
+  void by_hook(std::vector<Arriving>& arriving);
+  // Computes means from the other ranks' blocks in place.
+  void by_reading(std::vector<Arriving>& arriving);
+  // Computes means of exchanged blocks right into the gradients.
+  void by_exchange(std::vector<Arriving>& arriving);
+  // Computes means of rows, which replicas, divide factors and hooks then change.
+  void by_rows(std::vector<Arriving>& arriving);
+  void receive();
+  void note_received();
   void check_ids(const Blocks& blocks) const;
-  bool reads_means() const;
-  void read_means();
-  void receive_rows();
   at::Tensor mean_rows();
+  void add_partial(const at::Tensor& rows);
   at::Tensor averaged_over_replicas(const at::Tensor& rows);
+  // Calls f(unit, group, part of `rows`) for each part; rows: [numel_] or [W, numel_].
   template <typename F>
   void for_each_part(const at::Tensor& rows, const F& f) const;
-  void keep_partial(const at::Tensor& rows);
-  void add_partial(const at::Tensor& rows);
-  // Applies the units' divide factors and hooks.
-  void apply_hooks(const at::Tensor& rows);
-  void run_hook(std::vector<Arriving>& arriving);
-  void publish_exchanged(FlatGroup& group, const at::Tensor& received_WN,
-                         std::vector<Arriving>& arriving);
+  void publish_mean(FlatGroup& group, const at::Tensor& received_WN,
+                    std::vector<Arriving>& arriving);
 
-  const ReduceContext* context_;
+  const EngineContext* context_;
   std::vector<Part> parts_;
   std::int64_t numel_ = 0;  // of a rank's block: every part with its trailer
   at::Tensor sent_;         // [W, numel_]

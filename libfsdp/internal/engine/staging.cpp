@@ -19,12 +19,12 @@ bool exchanges_blocks(const FlatGroup& group) {
   return group.sharding->world_size() > 1 && !reduces_while_scattering(group.sharding->shard());
 }
 
-void make_staging(const ReduceContext& context, FlatGroup& group) {
+void make_staging(const EngineContext& context, FlatGroup& group) {
   if (group.staging.defined()) return;
   const std::int64_t ranks = group.sharding->world_size();
   const std::int64_t numel = block_numel(context, group);
   const std::int64_t bytes = ranks * numel * item_bytes(group.reduce_dtype);
-  group.staging = context.buffers->take(bytes, Use::kGradients, Lane::kCompute)
+  group.staging = context.buffers.take(bytes, Use::kGradients, Lane::kCompute)
                       .view(group.reduce_dtype)
                       .view({ranks, numel});
 }
@@ -98,9 +98,9 @@ at::Tensor take_gradient(Parameter& parameter) {
   return parameter.kept;
 }
 
-void stage(const ReduceContext& context, Parameter& parameter, const at::Tensor& gradient) {
+void stage(const EngineContext& context, Parameter& parameter, const at::Tensor& gradient) {
   FlatGroup& group = parameter.unit->groups[parameter.group];
-  const bool on_cpu = context.streams->on_cpu();
+  const bool on_cpu = context.streams.on_cpu();
   if (!group.staging.defined()) {
     make_staging(context, group);
     if (!on_cpu) group.staging.zero_();
@@ -120,7 +120,7 @@ void stage(const ReduceContext& context, Parameter& parameter, const at::Tensor&
 
 // Stages gradients of all trained parameters of a group by one operator, which CUDA has a kernel
 // for.  `gradients`: in the order of the parameters.
-void stage_together(const ReduceContext& context, FlatGroup& group,
+void stage_together(const EngineContext& context, FlatGroup& group,
                     const std::vector<at::Tensor>& gradients) {
   make_staging(context, group);
   const std::int64_t ranks = group.sharding->world_size();
@@ -153,27 +153,27 @@ void stage_together(const ReduceContext& context, FlatGroup& group,
 
 }  // namespace
 
-std::int64_t trailer_numel(const ReduceContext& context, const FlatGroup& group) {
-  return exchanges_blocks(group) || context.streams->on_cpu()
+std::int64_t trailer_numel(const EngineContext& context, const FlatGroup& group) {
+  return exchanges_blocks(group) || context.streams.on_cpu()
              ? kTrailerBytes / item_bytes(group.reduce_dtype)
              : 0;
 }
 
-std::int64_t block_numel(const ReduceContext& context, const FlatGroup& group) {
+std::int64_t block_numel(const EngineContext& context, const FlatGroup& group) {
   return group.grad_numel + trailer_numel(context, group);
 }
 
-void stage_gradient(const ReduceContext& context, Parameter& parameter) {
+void stage_gradient(const EngineContext& context, Parameter& parameter) {
   const OwnWork own;
   const at::Tensor gradient = take_gradient(parameter);
   if (gradient.defined()) stage(context, parameter, gradient);
 }
 
-void stage_gradients(const ReduceContext& context, Unit& unit) {
+void stage_gradients(const EngineContext& context, Unit& unit) {
   const OwnWork own;
   for (FlatGroup& group : unit.groups) {
     std::vector<at::Tensor> gradients;
-    bool together = !context.streams->on_cpu() && !group.staging.defined();
+    bool together = !context.streams.on_cpu() && !group.staging.defined();
     for (Parameter* parameter : group.trained) {
       gradients.push_back(take_gradient(*parameter));
       together = together && gradients.back().defined() &&
@@ -190,13 +190,13 @@ void stage_gradients(const ReduceContext& context, Unit& unit) {
   }
 }
 
-void complete_staging(const ReduceContext& context, const Unit& unit, FlatGroup& group) {
+void complete_staging(const EngineContext& context, const Unit& unit, FlatGroup& group) {
   for (Parameter* parameter : group.trained) {
-    if (context.streams->on_cpu() && !parameter->staged) columns_of(group, *parameter).zero_();
+    if (context.streams.on_cpu() && !parameter->staged) columns_of(group, *parameter).zero_();
     parameter->staged = false;
   }
   const std::int64_t numel = trailer_numel(context, group);
-  if (!context.streams->on_cpu() || numel == 0) return;
+  if (!context.streams.on_cpu() || numel == 0) return;
   const at::Tensor trailer = group.staging.narrow(1, group.grad_numel, numel);
   for (std::int64_t rank = 0; rank < trailer.size(0); ++rank)
     std::memcpy(trailer.select(0, rank).mutable_data_ptr(), &unit.id, sizeof(unit.id));

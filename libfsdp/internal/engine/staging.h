@@ -8,28 +8,28 @@
 
 #include <cstdint>
 
-#include "libfsdp/internal/engine/reduce_context.h"
+#include "libfsdp/internal/engine/context.h"
 #include "libfsdp/internal/units/unit.h"
 
 namespace fsdp::internal {
 
 // Returns the elements of a group's block for each rank.  If ranks exchange blocks, or are on the
 // CPU, a block ends with the unit's id, by which the receiver checks that all reduce the same unit.
-std::int64_t block_numel(const ReduceContext& context, const FlatGroup& group);
+std::int64_t block_numel(const EngineContext& context, const FlatGroup& group);
 // Returns the elements of a block that are not gradients.
-std::int64_t trailer_numel(const ReduceContext& context, const FlatGroup& group);
+std::int64_t trailer_numel(const EngineContext& context, const FlatGroup& group);
 
 // Stages one gradient, which autograd has just made.  Adds the parameter's kept gradient (see
 // gradients.h), which stays until the reduction is done.
 // Requires: the CPU.
 // Throws: c10::Error for a sparse gradient.
-void stage_gradient(const ReduceContext& context, Parameter& parameter);
+void stage_gradient(const EngineContext& context, Parameter& parameter);
 
 // Stages all gradients of the unit that are not staged yet, and those that were kept.
 // Throws: c10::Error for a sparse gradient.
-void stage_gradients(const ReduceContext& context, Unit& unit);
+void stage_gradients(const EngineContext& context, Unit& unit);
 
 // Completes the blocks before they are sent: zeros for parameters without a gradient, and the id.
-void complete_staging(const ReduceContext& context, const Unit& unit, FlatGroup& group);
+void complete_staging(const EngineContext& context, const Unit& unit, FlatGroup& group);
 
 }  // namespace fsdp::internal

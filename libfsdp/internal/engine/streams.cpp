@@ -7,6 +7,8 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 
+#include "libfsdp/internal/comm/left_out.h"
+
 namespace fsdp::internal {
 
 Streams::Streams(c10::Device device) : device_(device) {
@@ -18,8 +20,8 @@ Streams::Streams(c10::Device device) : device_(device) {
   follow_caller();
 }
 
-void Streams::follow_caller(CallSite site) {
-  if (on_cpu() || is_left_out("follow_caller", site)) return;
+void Streams::follow_caller() {
+  if (on_cpu() || is_left_out("follow_caller")) return;
   const c10::StreamId current = c10::impl::VirtualGuardImpl(device_.type()).getStream(device_).id();
   TORCH_INTERNAL_ASSERT(current != id(Lane::kUnshard) && current != id(Lane::kReduce));
   streams_[static_cast<std::size_t>(Lane::kCompute)] = current;
@@ -30,17 +32,17 @@ bool Streams::follows_caller() const {
          c10::impl::VirtualGuardImpl(device_.type()).getStream(device_).id() == id(Lane::kCompute);
 }
 
-c10::OptionalStreamGuard Streams::enter(Lane lane, CallSite site) {
-  return on_cpu() || is_left_out("enter", site) ? c10::OptionalStreamGuard()
-                                                : c10::OptionalStreamGuard(stream(lane));
+c10::OptionalStreamGuard Streams::enter(Lane lane) {
+  return on_cpu() || is_left_out("enter") ? c10::OptionalStreamGuard()
+                                          : c10::OptionalStreamGuard(stream(lane));
 }
 
-void Streams::order(Lane earlier, Lane later, CallSite site) {
-  if (!on_cpu() && !is_left_out("order", site)) pass(mark(id(earlier)), later);
+void Streams::order(Lane earlier, Lane later) {
+  if (!on_cpu() && !is_left_out("order")) pass(mark(id(earlier)), later);
 }
 
-void Streams::used_on(const at::Tensor& tensor, c10::StreamId stream_id, CallSite site) const {
-  if (!on_cpu() && tensor.defined() && !is_left_out("used_on", site))
+void Streams::used_on(const at::Tensor& tensor, c10::StreamId stream_id) const {
+  if (!on_cpu() && tensor.defined() && !is_left_out("used_on"))
     tensor.record_stream(stream(stream_id));
 }
 
@@ -52,8 +54,8 @@ StreamPoint Streams::mark(c10::StreamId stream_id) {
   return point;
 }
 
-void Streams::pass(StreamPoint&& point, Lane later, CallSite site) {
-  if (is_left_out("pass", site)) return forget(std::move(point));
+void Streams::pass(StreamPoint&& point, Lane later) {
+  if (is_left_out("pass")) return forget(std::move(point));
   std::int64_t& passed = passed_[{id(later), point.stream}];
   if (point.stream != id(later) && point.number > passed) point.event.block(stream(later));
   passed = std::max(passed, point.number);

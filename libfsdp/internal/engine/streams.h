@@ -20,8 +20,6 @@
 #include <c10/core/Stream.h>
 #include <c10/core/StreamGuard.h>
 
-#include "libfsdp/internal/comm/call_site.h"
-
 namespace fsdp::internal {
 
 enum class Lane {
@@ -46,27 +44,26 @@ class Streams {
 
   // Makes the stream that is current now kCompute, also inside of enter().  Call it first whenever
   // the caller's code or autograd calls the library: they may use several streams.
-  void follow_caller(CallSite site = CallSite::current());
+  void follow_caller();
   // Returns whether kCompute is the stream that is current now.  Thread-safe.
   bool follows_caller() const;
 
   c10::Stream stream(Lane lane) const { return stream(id(lane)); }
   c10::StreamId id(Lane lane) const { return streams_[static_cast<std::size_t>(lane)]; }
   // Returns a guard: operators called while it lives are queued on `lane`.
-  c10::OptionalStreamGuard enter(Lane lane, CallSite site = CallSite::current());
+  c10::OptionalStreamGuard enter(Lane lane);
   // Makes work queued on `later` from now on run after the work that is on `earlier` now.
-  void order(Lane earlier, Lane later, CallSite site = CallSite::current());
+  void order(Lane earlier, Lane later);
   // Keeps the memory of `tensor`, made on another stream, from reuse until the work that is now on
   // `stream` has run.
-  void used_on(const at::Tensor& tensor, c10::StreamId stream,
-               CallSite site = CallSite::current()) const;
+  void used_on(const at::Tensor& tensor, c10::StreamId stream) const;
 
   // Marks where the stream is now.  Requires: not on the CPU.
   StreamPoint mark(c10::StreamId stream);
   // Makes work queued on `later` from now on run after the point.  Needs no event if it does so
   // already: steps end and begin with order(), so no step waits for a point of the step before, a
   // wait that a graph could not capture.
-  void pass(StreamPoint&& point, Lane later, CallSite site = CallSite::current());
+  void pass(StreamPoint&& point, Lane later);
   // Drops the point.
   void forget(StreamPoint&& point) { spare_events_.push_back(std::move(point.event)); }
 

@@ -2,7 +2,6 @@
 #include "libfsdp/internal/state/load_problems.h"
 
 #include <c10/util/ArrayRef.h>
-#include <c10/util/Exception.h>
 
 #include "formats/bytes/base/text.h"
 #include "libfsdp/internal/comm/errors.h"
@@ -63,6 +62,13 @@ void LoadProblems::check(const std::string& what) const {
   for (const std::string& problem : problems_)
     text += (problems_.size() == 1 ? " " : "\n  ") + problem;
   FSDP_CHECK(false, text);
+}
+
+const StateList& list_at(const StateDict& dict, const char* key, const std::string& of) {
+  const StateList* const list = dict.at(key).as_list();
+  FSDP_CHECK(list != nullptr, "'", key, "'", of, " is ", dict.at(key).kind_name(),
+             ", expected a list");
+  return *list;
 }
 
 std::string name_of(c10::ScalarType dtype) {

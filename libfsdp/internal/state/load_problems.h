@@ -27,6 +27,9 @@ class LoadProblems {
   std::vector<std::string> problems_;
 };
 
+// Throws: c10::Error if there is no such key, or "'<key>'<of> is <kind>, expected a list".
+const StateList& list_at(const StateDict& dict, const char* key, const std::string& of = {});
+
 // "float32"
 std::string name_of(c10::ScalarType dtype);
 

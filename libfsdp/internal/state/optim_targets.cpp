@@ -13,11 +13,6 @@
 namespace fsdp::internal {
 namespace {
 
-OptimPiece piece_of(const ShardedModule& model, const Parameter& parameter) {
-  const std::vector<std::string> names = model.names_of(parameter);
-  return {names.front(), {names.begin() + 1, names.end()}, &parameter};
-}
-
 using TargetOfTensor = std::unordered_map<const c10::TensorImpl*, OptimTarget>;
 
 TargetOfTensor all_targets(const ShardedModule& model) {
@@ -28,21 +23,20 @@ TargetOfTensor all_targets(const ShardedModule& model) {
   for (const Unit* unit : model.units()) {
     if (!unit->sharding->flat) {
       for (const auto& parameter : unit->parameters) {
-        OptimPiece piece = piece_of(model, *parameter);
-        std::string name = piece.name;
-        add({parameter->shard, std::move(name), nullptr, {std::move(piece)}});
+        const auto names = model.names_of(*parameter);
+        add({parameter->shard, names.front(), nullptr, {{names, parameter.get()}}});
       }
       continue;
     }
     for (const FlatGroup& group : unit->groups) {
       OptimTarget target{group.flat, flat_name(model.name_of(*unit), *unit, group), &group, {}};
       for (const Parameter* parameter : group.parameters)
-        target.pieces.push_back(piece_of(model, *parameter));
+        target.pieces.push_back({model.names_of(*parameter), parameter});
       add(std::move(target));
     }
   }
   for (const auto& [name, tensor] : model.unmanaged())
-    add({tensor, name, nullptr, {{name, {}, nullptr}}});
+    add({tensor, name, nullptr, {{{name}, nullptr}}});
   return result;
 }
 

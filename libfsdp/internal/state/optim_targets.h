@@ -21,9 +21,10 @@ namespace fsdp::internal {
 
 // One parameter of the module, inside a tensor of the optimizer.
 struct OptimPiece {
-  std::string name;                      // in state dicts; the first name if it is tied
-  std::vector<std::string> aliases;      // its other names
+  std::vector<std::string> names;        // several if it is tied
   const Parameter* parameter = nullptr;  // null: ignored, every rank has it whole
+
+  const std::string& name() const noexcept { return names.front(); }  // in state dicts
 };
 
 // One tensor of the optimizer.

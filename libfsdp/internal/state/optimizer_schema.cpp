@@ -7,7 +7,6 @@
 #include <typeinfo>
 
 #include <ATen/Functions.h>
-#include <c10/util/Exception.h>
 #include <c10/util/Type.h>
 #include <torch/optim/adagrad.h>
 #include <torch/optim/adam.h>
@@ -16,7 +15,6 @@
 #include <torch/optim/sgd.h>
 
 #include "libfsdp/internal/comm/errors.h"
-#include "libfsdp/internal/state/device_step.h"
 
 namespace fsdp::internal {
 namespace {
@@ -54,23 +52,23 @@ template <typename Options>
 struct Option {
   const char* name;
   // Both are empty if only Python has the option.
-  std::function<StateValue(const Options&)> get;
+  std::function<StateValue(Options&)> get;
   std::function<void(Options&, const StateValue&)> set;
   StateValue fixed;            // the default of Python's class
   bool must_be_fixed = false;  // other values need features that C++ lacks
 };
 
-// `member` returns a reference to the option, const if the options are const.
-template <typename Options, typename Member>
-Option<Options> option(const char* name, Member member) {
-  return {name, [member](const Options& options) { return to_value(member(options)); },
-          [member](Options& options, const StateValue& value) { take(member(options), value); },
+// `member`: the function that TORCH_ARG makes, which returns a reference to the option.
+template <typename Options, typename T>
+Option<Options> option(const char* name, T& (Options::*member)() noexcept) {
+  return {name, [member](Options& options) { return to_value((options.*member)()); },
+          [member](Options& options, const StateValue& value) { take((options.*member)(), value); },
           StateValue(), false};
 }
 
 // A switch in Python that changes how a step is computed, but not its result.
 template <typename Options>
-Option<Options> ignored(const char* name, StateValue value) {
+Option<Options> ignored(const char* name, StateValue value = {}) {
   return {name, nullptr, nullptr, std::move(value), false};
 }
 
@@ -82,7 +80,7 @@ Option<Options> fixed(const char* name, bool value) {
 template <typename Options, typename State>
 struct Buffer {
   std::string name;
-  std::function<at::Tensor&(State&)> member;
+  at::Tensor& (State::*member)() noexcept;
   std::function<bool(const Options&)> needed;
 };
 
@@ -94,7 +92,7 @@ bool always(const Options&) {
 template <typename Options, typename State>
 class Schema : public OptimizerSchema {
  public:
-  using Step = std::function<std::int64_t&(State&)>;
+  using Step = std::int64_t& (State::*)() noexcept;  // null: the class counts no steps
 
   Schema(const char* name, std::vector<Option<Options>> options, Step step,
          std::vector<Buffer<Options, State>> buffers)
@@ -110,7 +108,8 @@ class Schema : public OptimizerSchema {
   const std::vector<std::string>& tensor_names() const noexcept override { return names_; }
 
   StateDict options_of(const optim::OptimizerOptions& options) const override {
-    const auto& own = dynamic_cast<const Options&>(options);
+    // TORCH_ARG returns references only from non-const objects.
+    Options own = dynamic_cast<const Options&>(options);
     StateDict result;
     for (const auto& option : options_)
       result.set(option.name, option.get ? option.get(own) : option.fixed);
@@ -133,14 +132,13 @@ class Schema : public OptimizerSchema {
   }
 
   ParamState state_of(const optim::OptimizerParamState& state) const override {
-    // TORCH_ARG returns references only from non-const objects.
     State own = dynamic_cast<const State&>(state);
     ParamState result;
-    if (step_) result.step = step_(own);
+    if (step_ != nullptr) result.step = (own.*step_)();
     if (const auto* const counted = dynamic_cast<const HasDeviceStep*>(&state))
       result.step = counted->count();
     for (const auto& buffer : buffers_) {
-      const at::Tensor& tensor = buffer.member(own);
+      const at::Tensor& tensor = (own.*buffer.member)();
       if (tensor.defined()) result.tensors.emplace_back(buffer.name, tensor);
     }
     return result;
@@ -148,10 +146,10 @@ class Schema : public OptimizerSchema {
 
   std::unique_ptr<optim::OptimizerParamState> make_state(const ParamState& state) const override {
     auto result = std::make_unique<State>();
-    if (step_) step_(*result) = state.step.value();
+    if (step_ != nullptr) ((*result).*step_)() = state.step.value();
     for (const auto& [name, tensor] : state.tensors) {
       for (const auto& buffer : buffers_) {
-        if (buffer.name == name) buffer.member(*result) = tensor;
+        if (buffer.name == name) ((*result).*buffer.member)() = tensor;
       }
     }
     return result;
@@ -199,20 +197,11 @@ const OptimizerSchema& sgd() {
   using S = optim::SGDParamState;
   static const Schema<O, S> schema(
       "SGD",
-      {option<O>(
-           "lr", [](auto& o) -> auto& { return o.lr(); }),
-       option<O>(
-           "momentum", [](auto& o) -> auto& { return o.momentum(); }),
-       option<O>(
-           "dampening", [](auto& o) -> auto& { return o.dampening(); }),
-       option<O>(
-           "weight_decay", [](auto& o) -> auto& { return o.weight_decay(); }),
-       option<O>(
-           "nesterov", [](auto& o) -> auto& { return o.nesterov(); }),
-       fixed<O>("maximize", false), ignored<O>("foreach", StateValue()),
-       ignored<O>("differentiable", false), ignored<O>("fused", StateValue())},
-      nullptr,
-      {{"momentum_buffer", [](S& s) -> at::Tensor& { return s.momentum_buffer(); }, always<O>}});
+      {option("lr", &O::lr), option("momentum", &O::momentum), option("dampening", &O::dampening),
+       option("weight_decay", &O::weight_decay), option("nesterov", &O::nesterov),
+       fixed<O>("maximize", false), ignored<O>("foreach"), ignored<O>("differentiable", false),
+       ignored<O>("fused")},
+      nullptr, {{"momentum_buffer", &S::momentum_buffer, always<O>}});
   return schema;
 }
 
@@ -220,24 +209,15 @@ template <typename O, typename S>
 Schema<O, S> adam_schema(const char* name, bool decoupled) {
   return Schema<O, S>(
       name,
-      {option<O>(
-           "lr", [](auto& o) -> auto& { return o.lr(); }),
-       option<O>(
-           "betas", [](auto& o) -> auto& { return o.betas(); }),
-       option<O>(
-           "eps", [](auto& o) -> auto& { return o.eps(); }),
-       option<O>(
-           "weight_decay", [](auto& o) -> auto& { return o.weight_decay(); }),
-       option<O>(
-           "amsgrad", [](auto& o) -> auto& { return o.amsgrad(); }),
-       fixed<O>("maximize", false), ignored<O>("foreach", StateValue()),
-       ignored<O>("capturable", false), ignored<O>("differentiable", false),
-       ignored<O>("fused", StateValue()), fixed<O>("decoupled_weight_decay", decoupled)},
-      [](S& s) -> std::int64_t& { return s.step(); },
-      {{"exp_avg", [](S& s) -> at::Tensor& { return s.exp_avg(); }, always<O>},
-       {"exp_avg_sq", [](S& s) -> at::Tensor& { return s.exp_avg_sq(); }, always<O>},
-       {"max_exp_avg_sq", [](S& s) -> at::Tensor& { return s.max_exp_avg_sq(); },
-        [](const O& o) { return o.amsgrad(); }}});
+      {option("lr", &O::lr), option("betas", &O::betas), option("eps", &O::eps),
+       option("weight_decay", &O::weight_decay), option("amsgrad", &O::amsgrad),
+       fixed<O>("maximize", false), ignored<O>("foreach"), ignored<O>("capturable", false),
+       ignored<O>("differentiable", false), ignored<O>("fused"),
+       fixed<O>("decoupled_weight_decay", decoupled)},
+      &S::step,
+      {{"exp_avg", &S::exp_avg, always<O>},
+       {"exp_avg_sq", &S::exp_avg_sq, always<O>},
+       {"max_exp_avg_sq", &S::max_exp_avg_sq, [](const O& o) { return o.amsgrad(); }}});
 }
 
 const OptimizerSchema& adam() {
@@ -256,21 +236,11 @@ const OptimizerSchema& adagrad() {
   using S = optim::AdagradParamState;
   static const Schema<O, S> schema(
       "Adagrad",
-      {option<O>(
-           "lr", [](auto& o) -> auto& { return o.lr(); }),
-       option<O>(
-           "lr_decay", [](auto& o) -> auto& { return o.lr_decay(); }),
-       option<O>(
-           "eps", [](auto& o) -> auto& { return o.eps(); }),
-       option<O>(
-           "weight_decay", [](auto& o) -> auto& { return o.weight_decay(); }),
-       option<O>(
-           "initial_accumulator_value",
-           [](auto& o) -> auto& { return o.initial_accumulator_value(); }),
-       ignored<O>("foreach", StateValue()), fixed<O>("maximize", false),
-       ignored<O>("differentiable", false), ignored<O>("fused", StateValue())},
-      [](S& s) -> std::int64_t& { return s.step(); },
-      {{"sum", [](S& s) -> at::Tensor& { return s.sum(); }, always<O>}});
+      {option("lr", &O::lr), option("lr_decay", &O::lr_decay), option("eps", &O::eps),
+       option("weight_decay", &O::weight_decay),
+       option("initial_accumulator_value", &O::initial_accumulator_value), ignored<O>("foreach"),
+       fixed<O>("maximize", false), ignored<O>("differentiable", false), ignored<O>("fused")},
+      &S::step, {{"sum", &S::sum, always<O>}});
   return schema;
 }
 
@@ -279,26 +249,14 @@ const OptimizerSchema& rmsprop() {
   using S = optim::RMSpropParamState;
   static const Schema<O, S> schema(
       "RMSprop",
-      {option<O>(
-           "lr", [](auto& o) -> auto& { return o.lr(); }),
-       option<O>(
-           "momentum", [](auto& o) -> auto& { return o.momentum(); }),
-       option<O>(
-           "alpha", [](auto& o) -> auto& { return o.alpha(); }),
-       option<O>(
-           "eps", [](auto& o) -> auto& { return o.eps(); }),
-       option<O>(
-           "centered", [](auto& o) -> auto& { return o.centered(); }),
-       option<O>(
-           "weight_decay", [](auto& o) -> auto& { return o.weight_decay(); }),
-       ignored<O>("capturable", false), ignored<O>("foreach", StateValue()),
-       fixed<O>("maximize", false), ignored<O>("differentiable", false)},
-      [](S& s) -> std::int64_t& { return s.step(); },
-      {{"square_avg", [](S& s) -> at::Tensor& { return s.square_avg(); }, always<O>},
-       {"momentum_buffer", [](S& s) -> at::Tensor& { return s.momentum_buffer(); },
-        [](const O& o) { return o.momentum() > 0; }},
-       {"grad_avg", [](S& s) -> at::Tensor& { return s.grad_avg(); },
-        [](const O& o) { return o.centered(); }}});
+      {option("lr", &O::lr), option("momentum", &O::momentum), option("alpha", &O::alpha),
+       option("eps", &O::eps), option("centered", &O::centered),
+       option("weight_decay", &O::weight_decay), ignored<O>("capturable", false),
+       ignored<O>("foreach"), fixed<O>("maximize", false), ignored<O>("differentiable", false)},
+      &S::step,
+      {{"square_avg", &S::square_avg, always<O>},
+       {"momentum_buffer", &S::momentum_buffer, [](const O& o) { return o.momentum() > 0; }},
+       {"grad_avg", &S::grad_avg, [](const O& o) { return o.centered(); }}});
   return schema;
 }
 

@@ -31,6 +31,23 @@ struct ParamState {
   bool empty() const noexcept { return !step && tensors.empty(); }
 };
 
+// Counts the steps of a parameter on its device, which a graph can increment; the host's count
+// beside it may be older.  A second base class for states, beside
+// torch::optim::OptimizerParamState.
+class HasDeviceStep {
+ public:
+  // Returns the count; waits for the device.
+  std::int64_t count() const { return static_cast<std::int64_t>(device_step.item<float>()); }
+
+  at::Tensor device_step;  // one float32, on the parameter's device
+
+ protected:
+  explicit HasDeviceStep(at::Tensor step) : device_step(std::move(step)) {}
+  HasDeviceStep(const HasDeviceStep&) = default;
+  HasDeviceStep& operator=(const HasDeviceStep&) = default;
+  ~HasDeviceStep() = default;
+};
+
 class OptimizerSchema {
  public:
   virtual ~OptimizerSchema() = default;
@@ -69,6 +86,14 @@ ParamState state_of(const OptimizerSchema& schema, const torch::optim::Optimizer
 
 // Returns a step as Python's optimizers keep it: 0-dimensional, float32, on the CPU.
 at::Tensor step_tensor(std::int64_t step);
+// Returns the state as Python's state dicts have it, with value(name, tensor) of each tensor.
+template <typename ValueOf>
+StateDict values_of(const ParamState& state, const ValueOf& value) {
+  StateDict result;
+  if (state.step) result.set("step", step_tensor(*state.step));
+  for (const auto& [name, tensor] : state.tensors) result.set(name, value(name, tensor));
+  return result;
+}
 // Returns the count in a tensor, an integer or a float.
 // Throws: c10::Error if it is not a count.
 std::int64_t step_in(const StateValue& value);

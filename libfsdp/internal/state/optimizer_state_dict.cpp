@@ -7,7 +7,6 @@
 
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
-#include <c10/util/Exception.h>
 #include <torch/optim/optimizer.h>
 
 #include "formats/bytes/base/text.h"
@@ -24,12 +23,6 @@ using formats::cat;
 using torch::optim::Optimizer;
 using torch::optim::OptimizerParamGroup;
 using torch::optim::OptimizerParamState;
-
-const StateList& list_at(const StateDict& dict, const char* key) {
-  const StateList* const list = dict.at(key).as_list();
-  FSDP_CHECK(list != nullptr, "'", key, "' is ", dict.at(key).kind_name(), ", expected a list");
-  return *list;
-}
 
 // Checks everything before it changes the optimizer.
 class OptimizerLoad {
@@ -161,12 +154,9 @@ StateDict optimizer_state_dict(const Optimizer& optimizer) {
     StateList ids;
     for (const at::Tensor& parameter : group.params()) {
       const ParamState state = state_of(schema, optimizer, parameter);
-      if (!state.empty()) {
-        StateDict values;
-        if (state.step) values.set("step", step_tensor(*state.step));
-        for (const auto& [name, tensor] : state.tensors) values.set(name, tensor);
-        states.set(id, std::move(values));
-      }
+      if (!state.empty())
+        states.set(id,
+                   values_of(state, [](const auto&, const at::Tensor& tensor) { return tensor; }));
       ids.emplace_back(id++);
     }
     entry.set("params", std::move(ids));

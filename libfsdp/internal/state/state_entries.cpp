@@ -80,12 +80,8 @@ class Walk {
 
 }  // namespace
 
-std::vector<StateEntry> state_entries(const ShardedModule& model) {
-  return Walk(model, /*flat=*/false).run();
-}
-
-std::vector<StateEntry> flat_state_entries(const ShardedModule& model) {
-  return Walk(model, /*flat=*/true).run();
+std::vector<StateEntry> state_entries(const ShardedModule& model, bool flat) {
+  return Walk(model, flat).run();
 }
 
 std::string layout_text(const FlatGroup& group, const ShardedModule& model) {
@@ -102,6 +98,15 @@ std::string layout_text(const FlatGroup& group, const ShardedModule& model) {
     separator = ", ";
   }
   return text.str();
+}
+
+std::string layout_problem(const StateValue* found, const FlatGroup& group,
+                           const ShardedModule& model) {
+  const std::string expected = layout_text(group, model);
+  const std::string* const text = found == nullptr ? nullptr : found->as_string();
+  if (text != nullptr && *text == expected) return {};
+  return ": expected the layout '" + expected + "', found " +
+         (text == nullptr ? "none" : "'" + *text + "'");
 }
 
 std::string layout_key(const std::string& flat_name) {

@@ -10,6 +10,7 @@
 #include <c10/core/ScalarType.h>
 
 #include "libfsdp/internal/units/unit.h"
+#include "libfsdp/state_value.h"
 
 namespace fsdp {
 class ShardedModule;
@@ -27,14 +28,16 @@ struct StateEntry {
   c10::ScalarType built_dtype{};    // of `whole`: the dtype that the module was built with
 };
 
-// Returns an entry for every name of every parameter and buffer.
-std::vector<StateEntry> state_entries(const ShardedModule& model);
-// Returns the flat buffers of each unit in place of its parameters.
-std::vector<StateEntry> flat_state_entries(const ShardedModule& model);
+// Returns an entry for every name of every parameter and buffer; if `flat`, the flat buffers of
+// each unit in place of its parameters.
+std::vector<StateEntry> state_entries(const ShardedModule& model, bool flat = false);
 
 // Describes which parameters lie where in a flat buffer, on which rank: flat buffers fit each other
 // if these texts are equal.  "rank 1 of 2: w [5, 3] at 0, b [5] at 16".
 std::string layout_text(const FlatGroup& group, const ShardedModule& model);
+// Returns ": expected the layout '...', found ...", or nothing if `found` is this layout's text.
+std::string layout_problem(const StateValue* found, const FlatGroup& group,
+                           const ShardedModule& model);
 // Returns the key of the layout text, which stands beside the flat buffer's key.
 std::string layout_key(const std::string& flat_name);
 

@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Each value is a letter and its data: n; b and 0 or 1; i number; d bits of the double; s length
-// and bytes; l or t count and items; m count and pairs; T dtype, dimensions, sizes, and the value
-// (an integer, or the bits of a double) if there are no dimensions.  Numbers end in a space.
+// Each value is a letter and its data: n; b and 0 or 1; i number; d bits of the double; s the text
+// quoted; l or t count and items; m count and pairs; T dtype, dimensions, sizes, and the value (an
+// integer, or the bits of a double) if there are no dimensions.  Each word ends in a space.
 #include "libfsdp/internal/state/state_skeleton.h"
 
 #include <bit>
-#include <charconv>
+#include <iomanip>
+#include <sstream>
 #include <utility>
 #include <vector>
 
 #include <ATen/Functions.h>
-#include <c10/util/Exception.h>
 
+#include "libfsdp/agree.h"
+#include "libfsdp/internal/comm/collectives.h"
+#include "libfsdp/internal/comm/devices.h"
 #include "libfsdp/internal/comm/errors.h"
 
 namespace fsdp::internal {
@@ -23,19 +26,19 @@ bool is_integer(c10::ScalarType dtype) {
 
 class SkeletonWriter {
  public:
+  explicit SkeletonWriter(std::ostream& out) : out_(out) {}
+
   void write(const StateValue& value) {
     if (value.is_none()) {
-      text_ += 'n';
+      put('n');
     } else if (const auto* flag = value.as_bool()) {
-      text_ += *flag ? "b1 " : "b0 ";
+      put('b', *flag);
     } else if (const auto* integer = value.as_int()) {
-      text_ += 'i';
-      number(*integer);
+      put('i', *integer);
     } else if (const auto* real = value.as_double()) {
-      text_ += 'd';
-      number(std::bit_cast<std::int64_t>(*real));
+      put('d', std::bit_cast<std::int64_t>(*real));
     } else if (const auto* string = value.as_string()) {
-      write(*string);
+      put('s', std::quoted(*string));
     } else if (const auto* tensor = value.as_tensor()) {
       write(*tensor);
     } else if (const auto* list = value.as_list()) {
@@ -44,33 +47,22 @@ class SkeletonWriter {
       write('t', tuple->items);
     } else {
       FSDP_CHECK(value.as_sharded() == nullptr, "expected whole tensors, found a sharded one");
-      write(value.dict());
+      put('m', value.dict().size());
+      for (const auto& [key, item] : value.dict().entries()) {
+        std::visit([&](const auto& any) { write(StateValue(any)); }, key);
+        write(item);
+      }
     }
   }
-
-  void write(const StateDict& dict) {
-    text_ += 'm';
-    number(static_cast<std::int64_t>(dict.size()));
-    for (const auto& [key, value] : dict.entries()) {
-      std::visit([&](const auto& any) { write(StateValue(any)); }, key);
-      write(value);
-    }
-  }
-
-  std::string take() { return std::move(text_); }
 
  private:
-  void number(std::int64_t value) { text_ += std::to_string(value) + ' '; }
-
-  void write(const std::string& string) {
-    text_ += 's';
-    number(static_cast<std::int64_t>(string.size()));
-    text_ += string;
+  template <typename... Words>
+  void put(const Words&... words) {
+    ((out_ << words << ' '), ...);
   }
 
   void write(char letter, const StateList& items) {
-    text_ += letter;
-    number(static_cast<std::int64_t>(items.size()));
+    put(letter, items.size());
     for (const StateValue& item : items) write(item);
   }
 
@@ -78,25 +70,23 @@ class SkeletonWriter {
     FSDP_CHECK(tensor.layout() == c10::kStrided && !tensor.is_quantized() && !tensor.is_meta(),
                "expected dense tensors with their data, found one that is sparse, quantized or on "
                "the meta device");
-    text_ += 'T';
-    number(static_cast<std::int64_t>(tensor.scalar_type()));
-    number(tensor.dim());
-    for (const std::int64_t size : tensor.sizes()) number(size);
-    if (!travels_as_text(tensor)) return;
-    number(is_integer(tensor.scalar_type()) ? tensor.item<std::int64_t>()
-                                            : std::bit_cast<std::int64_t>(tensor.item<double>()));
+    put('T', static_cast<int>(tensor.scalar_type()), tensor.dim());
+    for (const std::int64_t size : tensor.sizes()) put(size);
+    if (travels_as_text(tensor))
+      put(is_integer(tensor.scalar_type()) ? tensor.item<std::int64_t>()
+                                           : std::bit_cast<std::int64_t>(tensor.item<double>()));
   }
 
-  std::string text_;
+  std::ostream& out_;
 };
 
 class SkeletonReader {
  public:
-  explicit SkeletonReader(std::string_view text) : text_(text) {}
+  explicit SkeletonReader(std::string_view text) : in_(std::string(text)) {}
 
   StateValue value() {
-    const char letter = text_.front();
-    text_.remove_prefix(1);
+    char letter = 0;
+    in_ >> letter;
     switch (letter) {
       case 'n':
         return {};
@@ -106,8 +96,11 @@ class SkeletonReader {
         return number();
       case 'd':
         return std::bit_cast<double>(number());
-      case 's':
-        return string();
+      case 's': {
+        std::string string;
+        in_ >> std::quoted(string);
+        return string;
+      }
       case 'l':
         return items();
       case 't':
@@ -123,15 +116,7 @@ class SkeletonReader {
  private:
   std::int64_t number() {
     std::int64_t result = 0;
-    const auto end = std::from_chars(text_.data(), text_.data() + text_.size(), result).ptr;
-    text_.remove_prefix(static_cast<std::size_t>(end - text_.data()) + 1);
-    return result;
-  }
-
-  std::string string() {
-    const auto size = static_cast<std::size_t>(number());
-    std::string result(text_.substr(0, size));
-    text_.remove_prefix(size);
+    in_ >> result;
     return result;
   }
 
@@ -165,8 +150,26 @@ class SkeletonReader {
                              : at::scalar_tensor(std::bit_cast<double>(bits), dtype);
   }
 
-  std::string_view text_;
+  std::istringstream in_;
 };
+
+// Calls f for every tensor whose data the skeleton leaves out.
+void each_moved(StateValue& value, const std::function<void(at::Tensor&)>& f) {
+  each_tensor(value, [&](at::Tensor& tensor) {
+    if (!travels_as_text(tensor)) f(tensor);
+  });
+}
+
+// Sends the bytes of `own` (undefined on other ranks) and returns a CPU tensor like `like`.
+at::Tensor sent(const std::shared_ptr<ProcessGroup>& group, const at::Tensor& own,
+                const at::Tensor& like, int src, const std::string& what) {
+  at::Tensor result = own.defined() ? own.detach().cpu().contiguous().clone()
+                                    : at::empty(like.sizes(), like.options().device(at::kCPU));
+  if (result.numel() == 0) return result;
+  at::Tensor moved = result.view(-1).view(at::kByte).to(collective_device(*group));
+  broadcast(group, moved, src, what).wait();
+  return moved.cpu().view(like.scalar_type()).view(like.sizes());
+}
 
 }  // namespace
 
@@ -174,14 +177,49 @@ bool travels_as_text(const at::Tensor& tensor) {
   return tensor.dim() == 0 && !tensor.is_complex() && tensor.scalar_type() != at::kUInt64;
 }
 
+void each_tensor(StateValue& value, const std::function<void(at::Tensor&)>& f) {
+  if (auto* const tensor = value.as_tensor()) {
+    f(*tensor);
+  } else if (auto* const sharded = value.as_sharded()) {
+    f(sharded->local);
+  } else if (auto* const list = value.as_list()) {
+    for (StateValue& item : *list) each_tensor(item, f);
+  } else if (auto* const tuple = value.as_tuple()) {
+    for (StateValue& item : tuple->items) each_tensor(item, f);
+  } else if (auto* const dict = value.as_dict()) {
+    for (auto& [key, item] : dict->entries()) each_tensor(item, f);
+  }
+}
+
 std::string skeleton_text(const StateValue& value) {
-  SkeletonWriter writer;
-  writer.write(value);
-  return writer.take();
+  std::ostringstream text;
+  SkeletonWriter(text).write(value);
+  return text.str();
 }
 
 StateValue skeleton_of(std::string_view text) {
   return SkeletonReader(text).value();
+}
+
+StateValue broadcast_value(const std::shared_ptr<ProcessGroup>& group, const StateValue& value,
+                           int src, const std::string& what) {
+  FSDP_CHECK(src >= 0 && src < group->size(), what, ": expected a rank below ", group->size(),
+             ", found ", src);
+  const bool own = group->rank() == src;
+  std::string text;
+  agree(group, what, [&] {
+    if (own) text = skeleton_text(value);
+  });
+  const auto texts = all_gather_text(group, text, what);
+  StateValue result = skeleton_of(texts[static_cast<std::size_t>(src)]);
+  std::vector<at::Tensor> sources;
+  if (StateValue given = value; own)
+    each_moved(given, [&](const at::Tensor& tensor) { sources.push_back(tensor); });
+  std::size_t next = 0;
+  each_moved(result, [&](at::Tensor& tensor) {
+    tensor = sent(group, own ? sources[next++] : at::Tensor(), tensor, src, what);
+  });
+  return result;
 }
 
 }  // namespace fsdp::internal

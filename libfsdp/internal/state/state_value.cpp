@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "libfsdp/state_value.h"
 
-#include <c10/util/Exception.h>
-
 #include "libfsdp/internal/comm/errors.h"
 
 namespace fsdp {
@@ -32,32 +30,13 @@ StateDict::StateDict(std::initializer_list<Entry> entries) {
   for (const Entry& entry : entries) set(entry.first, entry.second);
 }
 
-bool StateDict::empty() const noexcept {
-  return entries_.empty();
-}
-
-std::size_t StateDict::size() const noexcept {
-  return entries_.size();
-}
-
 const StateValue* StateDict::find(const StateKey& key) const noexcept {
-  const auto found = positions_.find(key);
-  return found == positions_.end() ? nullptr : &entries_[found->second].second;
-}
-
-StateValue* StateDict::find(const StateKey& key) noexcept {
   const auto found = positions_.find(key);
   return found == positions_.end() ? nullptr : &entries_[found->second].second;
 }
 
 const StateValue& StateDict::at(const StateKey& key) const {
   const StateValue* const found = find(key);
-  FSDP_CHECK(found != nullptr, "the state dict has no key '", text_of(key), "'");
-  return *found;
-}
-
-StateValue& StateDict::at(const StateKey& key) {
-  StateValue* const found = find(key);
   FSDP_CHECK(found != nullptr, "the state dict has no key '", text_of(key), "'");
   return *found;
 }
@@ -88,6 +67,20 @@ struct StateValue::Storage {
   Content content;
 };
 
+template <typename T>
+const T* StateValue::get() const noexcept {
+  return content_ ? std::get_if<T>(&content_->content) : nullptr;
+}
+template const bool* StateValue::get() const noexcept;
+template const std::int64_t* StateValue::get() const noexcept;
+template const double* StateValue::get() const noexcept;
+template const std::string* StateValue::get() const noexcept;
+template const at::Tensor* StateValue::get() const noexcept;
+template const ShardedTensor* StateValue::get() const noexcept;
+template const StateList* StateValue::get() const noexcept;
+template const StateTuple* StateValue::get() const noexcept;
+template const StateDict* StateValue::get() const noexcept;
+
 StateValue::StateValue() = default;
 StateValue::StateValue(bool value) : content_(new Storage{value}) {}
 StateValue::StateValue(int value) : StateValue(static_cast<std::int64_t>(value)) {}
@@ -117,49 +110,6 @@ bool StateValue::is_none() const noexcept {
   return content_ == nullptr;
 }
 
-const bool* StateValue::as_bool() const noexcept {
-  return content_ ? std::get_if<bool>(&content_->content) : nullptr;
-}
-const std::int64_t* StateValue::as_int() const noexcept {
-  return content_ ? std::get_if<std::int64_t>(&content_->content) : nullptr;
-}
-const double* StateValue::as_double() const noexcept {
-  return content_ ? std::get_if<double>(&content_->content) : nullptr;
-}
-const std::string* StateValue::as_string() const noexcept {
-  return content_ ? std::get_if<std::string>(&content_->content) : nullptr;
-}
-const at::Tensor* StateValue::as_tensor() const noexcept {
-  return content_ ? std::get_if<at::Tensor>(&content_->content) : nullptr;
-}
-const ShardedTensor* StateValue::as_sharded() const noexcept {
-  return content_ ? std::get_if<ShardedTensor>(&content_->content) : nullptr;
-}
-const StateList* StateValue::as_list() const noexcept {
-  return content_ ? std::get_if<StateList>(&content_->content) : nullptr;
-}
-const StateTuple* StateValue::as_tuple() const noexcept {
-  return content_ ? std::get_if<StateTuple>(&content_->content) : nullptr;
-}
-const StateDict* StateValue::as_dict() const noexcept {
-  return content_ ? std::get_if<StateDict>(&content_->content) : nullptr;
-}
-at::Tensor* StateValue::as_tensor() noexcept {
-  return content_ ? std::get_if<at::Tensor>(&content_->content) : nullptr;
-}
-ShardedTensor* StateValue::as_sharded() noexcept {
-  return content_ ? std::get_if<ShardedTensor>(&content_->content) : nullptr;
-}
-StateList* StateValue::as_list() noexcept {
-  return content_ ? std::get_if<StateList>(&content_->content) : nullptr;
-}
-StateTuple* StateValue::as_tuple() noexcept {
-  return content_ ? std::get_if<StateTuple>(&content_->content) : nullptr;
-}
-StateDict* StateValue::as_dict() noexcept {
-  return content_ ? std::get_if<StateDict>(&content_->content) : nullptr;
-}
-
 double StateValue::number() const {
   if (const auto* value = as_int()) return static_cast<double>(*value);
   if (const auto* value = as_double()) return *value;
@@ -170,11 +120,6 @@ double StateValue::number() const {
 }
 
 const StateDict& StateValue::dict() const {
-  FSDP_CHECK(as_dict() != nullptr, "expected a dict, found ", kind_name());
-  return *as_dict();
-}
-
-StateDict& StateValue::dict() {
   FSDP_CHECK(as_dict() != nullptr, "expected a dict, found ", kind_name());
   return *as_dict();
 }

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include <c10/util/Exception.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "formats/bytes/base/json.h"
 #include "libfsdp/internal/comm/errors.h"
@@ -28,6 +28,8 @@ constexpr int kRowsPerLane = 16;
 
 // Spans that are queued before the host asks the device about them.
 constexpr std::size_t kUnasked = 256;
+
+constexpr std::chrono::seconds kAnchorHolds{1};
 
 std::string json_text(std::string_view text) {
   std::string result;
@@ -67,6 +69,31 @@ class Rows {
 
 }  // namespace
 
+DeviceClock::DeviceClock(c10::Device device) : device_(device), anchor_(mark()) {
+  anchor_->synchronize();
+  anchor_time_ = Clock::now();
+}
+
+DeviceClock::Mark DeviceClock::mark() const {
+  auto event =
+      std::make_shared<c10::Event>(device_.type(), c10::EventFlag::BACKEND_DEFAULT);  // with a time
+  event->record(c10::impl::VirtualGuardImpl(device_.type()).getStream(device_));
+  return event;
+}
+
+std::optional<DeviceClock::Clock::time_point> DeviceClock::time_of(const Mark& mark, bool waits) {
+  if (waits) mark->synchronize();
+  if (!mark->query()) return std::nullopt;
+  const auto since = std::chrono::duration_cast<Clock::duration>(
+      std::chrono::duration<double, std::milli>(anchor_->elapsedTime(*mark)));
+  const Clock::time_point time = anchor_time_ + since;
+  if (since > kAnchorHolds) {
+    anchor_ = mark;
+    anchor_time_ = time;
+  }
+  return time;
+}
+
 Trace::Trace(int rank, std::size_t max_spans, Clock::time_point begin,
              std::chrono::system_clock::time_point epoch)
     : rank_(rank),
@@ -102,6 +129,13 @@ void Trace::add(TraceLane lane, std::string_view name, Moment start, Moment end)
       coming_.push_back({.span = span, .start = std::move(start), .end = std::move(end)});
     if (coming_.size() % kUnasked == 0) arrive(/*waits=*/coming_.size() >= max_spans_);
   }
+}
+
+void Trace::compute(std::string name) {
+  Moment now = Trace::now(this);
+  if (!computing_.empty()) add(TraceLane::kCompute, computing_, std::move(computing_since_), now);
+  computing_ = std::move(name);
+  computing_since_ = std::move(now);
 }
 
 void Trace::keep(Span span) const {

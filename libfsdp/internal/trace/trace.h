@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <functional>
 #include <iosfwd>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -19,10 +20,33 @@
 
 #include <ATen/record_function.h>
 #include <c10/core/Device.h>
-
-#include "libfsdp/internal/trace/device_clock.h"
+#include <c10/core/Event.h>
 
 namespace fsdp::internal {
+
+// Tells when a device begins and ends work, which the host learns only afterwards.
+class DeviceClock {
+ public:
+  using Clock = std::chrono::steady_clock;
+  // A point in the work of a stream.
+  using Mark = std::shared_ptr<const c10::Event>;
+
+  // Waits for the work on the current stream, to set the device's clock by the host's.
+  // Requires: an accelerator.
+  explicit DeviceClock(c10::Device device);
+
+  // Marks the current stream.
+  Mark mark() const;
+  // Returns the host's time at which the stream came to the mark.  If it has not come there: waits
+  // if `waits`, else returns nullopt.
+  std::optional<Clock::time_point> time_of(const Mark& mark, bool waits);
+
+ private:
+  const c10::Device device_;
+  // The mark that times count from.  They are float32 milliseconds, so a long trace moves it on.
+  Mark anchor_;
+  Clock::time_point anchor_time_;
+};
 
 // Each lane is one row of the picture.
 enum class TraceLane : std::uint8_t {
@@ -61,6 +85,9 @@ class Trace {
   static Moment now(const Trace* trace);
   // `name`: "unshard blocks.1".  Spans of a lane may overlap: it gets as many rows as they need.
   void add(TraceLane lane, std::string_view name, Moment start, Moment end);
+  // Ends the span of kCompute that is open, and opens one of this name; empty: none.  Call it in
+  // one thread at a time.
+  void compute(std::string name);
 
   // Returns how many spans are kept, and how many made room for later ones.
   std::size_t size() const;
@@ -104,6 +131,8 @@ class Trace {
   mutable std::uint64_t dropped_ = 0;
   // Steps repeat the same names, so each is kept once.  Nodes do not move.
   std::unordered_set<std::string> names_;
+  std::string computing_;  // the name of the open span; empty: none is open
+  Moment computing_since_;
 };
 
 // Records the span of its own lifetime, in the current thread and stream.  Without a trace and a

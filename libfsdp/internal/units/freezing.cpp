@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <string>
 
-#include <c10/util/Exception.h>
-
 #include "libfsdp/internal/comm/errors.h"
 
 namespace fsdp::internal {
@@ -27,8 +25,7 @@ void check_alike(const Unit& unit, const FlatGroup& group, const Trains& trains)
   const Parameter* frozen = nullptr;
   for (const Parameter* parameter : group.parameters)
     (trains(*parameter) ? trainable : frozen) = parameter;
-  FSDP_CHECK(trainable == nullptr || frozen == nullptr,
-             unit.name.empty() ? "the root unit" : "unit '" + unit.name + "'",
+  FSDP_CHECK(trainable == nullptr || frozen == nullptr, unit.quoted(),
              " mixes parameters that require a gradient ('", trainable->name(),
              "') with frozen ones ('", frozen->name(),
              "'), which one flat parameter cannot hold: set use_orig_params, wrap the frozen "

@@ -12,6 +12,7 @@
 #include "libfsdp/internal/units/unit.h"
 
 namespace fsdp::internal {
+
 at::Tensor gather_blocks(const Unit& unit, const at::Tensor& local, const std::string& what) {
   const auto& ranks = unit.sharding->mesh.shard;
   if (ranks->size() == 1) return local.view({1, -1});
@@ -53,18 +54,30 @@ at::Tensor gather_placed(const Parameter& parameter, const at::Tensor& block,
     const PlacedParameter before{
         parameter.placed.shape, {placements.begin(), placements.begin() + static_cast<long>(cuts)}};
     const std::int64_t size = layout_of(before).shape[static_cast<std::size_t>(placement.dim)];
-    const std::int64_t share = (size + group->size() - 1) / group->size();
-    // The ranks' parts are sent with the dimension of the cut first.
-    const at::Tensor own = result.to(parameter.unit->compute_device).transpose(0, placement.dim);
-    std::vector<std::int64_t> shape = own.sizes().vec();
-    shape[0] = share;
-    const at::Tensor input = at::zeros(shape, own.options());
-    input.narrow(0, 0, own.size(0)).copy_(own);
-    shape[0] = share * group->size();
-    const at::Tensor parts = at::empty(shape, own.options());
-    all_gather(group, parts, input, what + " along '" + placement.mesh.name(0) + "'").wait();
-    result = parts.narrow(0, 0, size).transpose(0, placement.dim).contiguous();
+    result = gather_along(result.to(parameter.unit->compute_device), placement.dim, size, group,
+                          what + " along '" + placement.mesh.name(0) + "'");
   }
+  return result;
+}
+
+at::Tensor gather_along(const at::Tensor& part, std::int64_t dim, std::int64_t size,
+                        const std::shared_ptr<ProcessGroup>& group, const std::string& what) {
+  const std::int64_t share = (size + group->size() - 1) / group->size();
+  const at::Tensor input = padded_along(part, dim, share);
+  std::vector<std::int64_t> shape = input.sizes().vec();
+  shape[0] = share * group->size();
+  const at::Tensor result = at::empty(shape, input.options());
+  all_gather(group, result, input, what).wait();
+  return result.narrow(0, 0, size).transpose(0, dim).contiguous();
+}
+
+at::Tensor padded_along(const at::Tensor& tensor, std::int64_t dim, std::int64_t size) {
+  const at::Tensor first = tensor.transpose(0, dim);
+  if (first.size(0) == size) return first.contiguous();
+  std::vector<std::int64_t> shape = first.sizes().vec();
+  shape[0] = size;
+  const at::Tensor result = at::zeros(shape, first.options());
+  result.narrow(0, 0, first.size(0)).copy_(first);
   return result;
 }
 

@@ -32,6 +32,13 @@ at::Tensor gather_rows(const Parameter& parameter, const at::Tensor& rows, const
 at::Tensor gather_placed(const Parameter& parameter, const at::Tensor& block,
                          const std::string& what);
 
+// Collective over `group`.  Joins the ranks' parts along `dim`, which is `size` in the result and
+// is divided as torch.chunk divides it.  `part`: on the device of the group's collectives.
+at::Tensor gather_along(const at::Tensor& part, std::int64_t dim, std::int64_t size,
+                        const std::shared_ptr<ProcessGroup>& group, const std::string& what);
+// Returns the tensor with `dim` first, padded with zeros to `size`; contiguous.
+at::Tensor padded_along(const at::Tensor& tensor, std::int64_t dim, std::int64_t size);
+
 // Returns the layout's block of the whole; a view.
 at::Tensor block_of(const at::Tensor& whole, const ShardLayout& layout);
 

@@ -4,9 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <sstream>
-#include <unordered_map>
 
-#include <c10/util/Exception.h>
 #include <torch/nn/module.h>
 #include <torch/nn/modules/batchnorm.h>
 
@@ -66,28 +64,14 @@ std::string parent_path(const std::string& path) {
   return dot == std::string::npos ? "" : path.substr(0, dot);
 }
 
-// Finds the unit of a module by walking up from it.
-class UnitFinder {
- public:
-  UnitFinder(const torch::nn::Module& root, const UnitOfModule& of_module) : of_module_(of_module) {
-    modules_.emplace("", &root);
-    for (const auto& child : root.named_modules("", /*include_self=*/false))
-      modules_.emplace(child.key(), child.value().get());
-  }
+using ModuleOfPath = std::unordered_map<std::string, const torch::nn::Module*>;
 
-  Unit& innermost(std::string path) const {
-    for (;; path = parent_path(path)) {
-      const auto module = modules_.find(path);
-      if (module == modules_.end()) continue;
-      const auto unit = of_module_.find(module->second);
-      if (unit != of_module_.end()) return *unit->second;
-    }
-  }
-
- private:
-  const UnitOfModule& of_module_;
-  std::unordered_map<std::string, const torch::nn::Module*> modules_;
-};
+ModuleOfPath modules_of(const torch::nn::Module& root) {
+  ModuleOfPath result{{"", &root}};
+  for (const auto& child : root.named_modules("", /*include_self=*/false))
+    result.emplace(child.key(), child.value().get());
+  return result;
+}
 
 // Gives the units the names that they have in the module around them, and adds them.
 void add_inner(Units& units, UnitOfModule& of_module, InnerUnits& inner) {
@@ -117,15 +101,8 @@ void sort_units(Units& units, const torch::nn::Module& module) {
 // Finds the placements of parameters that are parts of larger ones.
 class Places {
  public:
-  Places(const torch::nn::Module& root, const Sharding& sharding) : sharding_(sharding) {
-    const auto add = [&](const std::string& path, const torch::nn::Module& module) {
-      if (const auto* const placed = dynamic_cast<const PlacedModule*>(&module))
-        modules_.emplace(path, placed);
-    };
-    add("", root);
-    for (const auto& child : root.named_modules("", /*include_self=*/false))
-      add(child.key(), *child.value());
-  }
+  Places(const ModuleOfPath& modules, const Sharding& sharding)
+      : modules_(modules), sharding_(sharding) {}
 
   // Returns the shape of the whole and the placements, after comparing them with the module's
   // tensor.
@@ -133,8 +110,10 @@ class Places {
     PlacedParameter result;
     const std::string path = parent_path(name);
     const auto module = modules_.find(path);
-    if (module != modules_.end())
-      result = module->second->placed(path.empty() ? name : name.substr(path.size() + 1));
+    const auto* const placed =
+        module == modules_.end() ? nullptr : dynamic_cast<const PlacedModule*>(module->second);
+    if (placed != nullptr)
+      result = placed->placed(path.empty() ? name : name.substr(path.size() + 1));
     if (result.placements.empty()) return {tensor.sizes().vec(), {}};
     const ShardLayout layout = layout_of(result);
     FSDP_CHECK(tensor.sizes() == at::IntArrayRef(layout.shape), "parameter '", name, "' is ",
@@ -169,13 +148,9 @@ class Places {
     }
   }
 
+  const ModuleOfPath& modules_;
   const Sharding& sharding_;
-  std::unordered_map<std::string, const PlacedModule*> modules_;
 };
-
-std::string quoted(const Unit& unit) {
-  return unit.name.empty() ? "the root unit" : "unit '" + unit.name + "'";
-}
 
 void check_parameter(const std::string& name, const at::Tensor& tensor) {
   FSDP_CHECK(parameter_of(tensor) == nullptr, "parameter '", name,
@@ -237,6 +212,13 @@ bool keeps_precision(const torch::nn::Module& module, const FsdpOptions& options
                                             : is_batch_norm(module);
 }
 
+void Ignored::add(const torch::nn::Module& module) {
+  for (const auto& below : module.modules()) modules.push_back(below.get());
+  for (const auto& list : {module.parameters(), module.buffers()}) {
+    for (const at::Tensor& tensor : list) tensors.insert(tensor.unsafeGetTensorImpl());
+  }
+}
+
 Ignored ignored_by(const torch::nn::Module& module, const FsdpOptions& options) {
   FSDP_CHECK(options.ignored_modules.empty() || options.ignored_states.empty(),
              "ignored_modules and ignored_states are both given: give at most one of them");
@@ -246,11 +228,7 @@ Ignored ignored_by(const torch::nn::Module& module, const FsdpOptions& options) 
   for (const auto& root : by_states ? options.ignored_states.modules() : options.ignored_modules) {
     FSDP_CHECK(root, option, " holds a null pointer");
     FSDP_CHECK(root.get() != &module, option, " holds the module that is wrapped");
-    for (const auto& below : root->modules()) ignored.modules.push_back(below.get());
-    for (const at::Tensor& tensor : root->parameters())
-      ignored.tensors.insert(tensor.unsafeGetTensorImpl());
-    for (const at::Tensor& tensor : root->buffers())
-      ignored.tensors.insert(tensor.unsafeGetTensorImpl());
+    ignored.add(*root);
   }
   std::unordered_set<const c10::TensorImpl*> own;
   for (const at::Tensor& tensor : module.parameters()) own.insert(tensor.unsafeGetTensorImpl());
@@ -274,25 +252,33 @@ std::vector<std::unique_ptr<Unit>> units_of(const torch::nn::Module& module,
   Units units = empty_units(module, options, apart, of_module);
   const std::size_t made = units.size();
   for (InnerUnits& below : inner) add_inner(units, of_module, below);
-  const UnitFinder finder(module, of_module);
+  const ModuleOfPath modules = modules_of(module);
+  const auto innermost = [&](std::string path) -> Unit& {
+    for (;; path = parent_path(path)) {
+      const auto below = modules.find(path);
+      if (below == modules.end()) continue;
+      const auto unit = of_module.find(below->second);
+      if (unit != of_module.end()) return *unit->second;
+    }
+  };
   std::unordered_map<const c10::TensorImpl*, Parameter*> seen;
   for (std::size_t i = made; i < units.size(); ++i) {
     for (const auto& parameter : units[i]->parameters)
       seen.emplace(parameter->full.unsafeGetTensorImpl(), parameter.get());
   }
-  const Places places(module, *sharding);
+  const Places places(modules, *sharding);
   const auto named = module.named_parameters();
   for (const auto& item : named) {
     const std::string& name = item.key();
     const at::Tensor& tensor = item.value();
     if (!tensor.defined() || ignored.tensors.count(tensor.unsafeGetTensorImpl()) != 0) continue;
-    Unit& unit = finder.innermost(parent_path(name));
+    Unit& unit = innermost(parent_path(name));
     const auto known = seen.find(tensor.unsafeGetTensorImpl());
     if (known != seen.end()) {
       const auto& names = known->second->names;
       if (std::find(names.begin(), names.end(), name) != names.end()) continue;
       FSDP_CHECK(known->second->unit == &unit, "parameter '", known->second->name(), "' of ",
-                 quoted(*known->second->unit), " is shared with '", name, "' of ", quoted(unit),
+                 known->second->unit->quoted(), " is shared with '", name, "' of ", unit.quoted(),
                  ": shared parameters must lie in one unit; wrap a module that holds both, or "
                  "neither of them");
       if (known->second->unit->sharding == nullptr) {
@@ -319,7 +305,7 @@ std::vector<std::unique_ptr<Unit>> units_of(const torch::nn::Module& module,
     unit.parameters.push_back(std::move(parameter));
   }
   for (const auto& unit : units) {
-    if (!unit->name.empty()) unit->parent = &finder.innermost(parent_path(unit->name));
+    if (!unit->name.empty()) unit->parent = &innermost(parent_path(unit->name));
   }
   drop_empty(units);
   sort_units(units, module);

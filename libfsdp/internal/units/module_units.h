@@ -35,6 +35,9 @@ struct InnerUnits {
 
 // The modules and tensors that a wrapper leaves alone.
 struct Ignored {
+  // Adds the module and everything below it.
+  void add(const torch::nn::Module& module);
+
   std::vector<const torch::nn::Module*> modules;       // with everything below them
   std::unordered_set<const c10::TensorImpl*> tensors;  // parameters and buffers
 };

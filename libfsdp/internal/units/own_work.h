@@ -5,12 +5,17 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/record_function.h>
+#include <c10/core/DispatchKey.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
-#include "libfsdp/internal/units/interception_key.h"
-
 namespace fsdp::internal {
+
+// The dispatch key by which the library sees operators: LibTorch's DeferredInit, kept there for
+// extensions; nothing in LibTorch registers on it.  It ranks above autograd, autocast and the
+// backends' selection, so that its fallback (libfsdp/internal/engine/observer.h) sees each operator
+// once, as the user called it.
+inline constexpr c10::DispatchKey kInterceptionKey = c10::DispatchKey::DeferredInit;
 
 // While it lives, operators are not recorded, neither for autograd nor for profilers, and not seen
 // by the engine.  Tensors made inside may be written later, even in inference mode.

@@ -2,9 +2,8 @@
 #include "libfsdp/internal/units/sharding.h"
 
 #include <cstddef>
+#include <numeric>
 #include <vector>
-
-#include <c10/util/Exception.h>
 
 #include "libfsdp/internal/comm/errors.h"
 
@@ -20,11 +19,6 @@ int node_size(const FsdpOptions& options) {
   return environment->local_world_size;
 }
 
-bool is_hybrid(const FsdpOptions& options) {
-  return options.sharding_strategy == ShardingStrategy::kHybridShard ||
-         options.sharding_strategy == ShardingStrategy::kHybridShardZero2;
-}
-
 }  // namespace
 
 void take_groups_of_mesh(FsdpOptions& options) {
@@ -32,7 +26,7 @@ void take_groups_of_mesh(FsdpOptions& options) {
   const DeviceMesh& mesh = *options.device_mesh;
   FSDP_CHECK(!options.process_group && !options.replicate_group, "a mesh (", mesh.text(),
              ") and groups are both given: give one of them");
-  const std::size_t dims = is_hybrid(options) ? 2 : 1;
+  const std::size_t dims = is_hybrid(options.sharding_strategy) ? 2 : 1;
   FSDP_CHECK(mesh.ndim() == dims, "sharding strategy ", name_of(options.sharding_strategy),
              " takes ", dims, dims == 1 ? " dimension" : " dimensions", " of a mesh, found (",
              mesh.text(), "): choose by mesh[name] or mesh.select(names)");
@@ -42,7 +36,7 @@ void take_groups_of_mesh(FsdpOptions& options) {
 
 Mesh mesh_of(const FsdpOptions& options) {
   const auto& all = options.process_group;
-  const bool hybrid = is_hybrid(options);
+  const bool hybrid = is_hybrid(options.sharding_strategy);
   FSDP_CHECK(hybrid || !options.replicate_group,
              "replicate_group is given, but the sharding strategy is not a hybrid one");
   if (options.replicate_group)
@@ -57,8 +51,8 @@ Mesh mesh_of(const FsdpOptions& options) {
              "a hybrid sharding strategy needs whole nodes: ", all->size(),
              " ranks do not fill nodes of ", ranks);
   const int node = all->rank() / ranks;
-  std::vector<int> inside;
-  for (int local = 0; local < ranks; ++local) inside.push_back(node * ranks + local);
+  std::vector<int> inside(static_cast<std::size_t>(ranks));
+  std::iota(inside.begin(), inside.end(), node * ranks);
   std::vector<int> across;
   for (int rank = all->rank() % ranks; rank < all->size(); rank += ranks) across.push_back(rank);
   auto shard = ranks == all->size() ? all : all->subgroup(inside);
@@ -70,8 +64,8 @@ std::shared_ptr<ProcessGroup> neighbours(const std::shared_ptr<ProcessGroup>& gr
              ", which does not divide the ", group->size(),
              " ranks over which the module is sharded");
   if (size == group->size()) return group;
-  std::vector<int> ranks;
-  for (int i = 0; i < size; ++i) ranks.push_back(group->rank() / size * size + i);
+  std::vector<int> ranks(static_cast<std::size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), group->rank() / size * size);
   return group->subgroup(ranks);
 }
 

@@ -12,6 +12,12 @@
 
 namespace fsdp::internal {
 
+// Returns whether the strategy shards inside a node, with replicas across nodes.
+inline bool is_hybrid(ShardingStrategy strategy) noexcept {
+  return strategy == ShardingStrategy::kHybridShard ||
+         strategy == ShardingStrategy::kHybridShardZero2;
+}
+
 // Sets the groups of the options from their mesh, if one is given.
 // Throws: c10::Error if groups are given, too, or for a number of dimensions that does not fit the
 // strategy.

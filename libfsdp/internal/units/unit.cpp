@@ -13,13 +13,30 @@
 
 #include "libfsdp/internal/units/own_work.h"
 #include "libfsdp/internal/units/shard_tensor.h"
-#include "libfsdp/internal/units/storage_lock.h"
 
 namespace fsdp::internal {
 namespace {
 
 // oneDNN and MKL work best on addresses with this alignment.
 constexpr std::int64_t kAlignment = 64;
+
+// The flag is private, and no function clears it.  An explicit instantiation may name private
+// members ([temp.spec.general]/6).
+using Flag = bool c10::StorageImpl::*;
+template <Flag flag>
+struct Reach {
+  friend Flag throw_flag() { return flag; }
+};
+Flag throw_flag();
+template struct Reach<&c10::StorageImpl::throw_on_immutable_data_ptr_>;
+
+// If `locked`, data_ptr(), accessor() and anything else that asks for the memory throws the
+// storage's message from now on; otherwise it no longer does.  LibTorch offers only the first (see
+// StorageImpl::release_data_and_set_meta_custom_data_ptr_error_msg_).
+// Requires: the message was set once by that function; a set_data_ptr_noswap() follows.
+void set_locked(c10::StorageImpl& storage, bool locked) noexcept {
+  storage.*throw_flag() = locked;
+}
 
 // Marks the storages of parameters: a DataPtr with this deleter has the Parameter as its context.
 void keep_parameter(void*) {}
@@ -37,7 +54,7 @@ at::DataPtr freed_pointer(Parameter* parameter) {
 
 void point(Parameter& parameter, void* data, c10::Device device) {
   c10::StorageImpl* storage = storage_of(parameter.home);
-  internal::set_locked(*storage, false);
+  set_locked(*storage, false);
   storage->set_data_ptr_noswap(at::DataPtr(data, &parameter, &keep_parameter, device));
   storage->set_nbytes(static_cast<std::size_t>(parameter.layout.numel()) *
                       static_cast<std::size_t>(parameter.full.element_size()));
@@ -320,7 +337,7 @@ void make_unsharded(Unit& unit) {
 void make_sharded(Unit& unit) {
   for (const auto& parameter : unit.parameters) {
     c10::StorageImpl* storage = storage_of(parameter->home);
-    internal::set_locked(*storage, true);
+    set_locked(*storage, true);
     storage->set_data_ptr_noswap(freed_pointer(parameter.get()));
     storage->set_nbytes(std::size_t{0});
   }

@@ -187,6 +187,10 @@ struct Unit {
   CommHook comm_hook;                   // instead of the library's reduction
   ReducedHook reduced_hook;             // sees reduced gradients before the shards have them
 
+  // Returns "blocks.0", or "the root unit".
+  std::string title() const { return name.empty() ? "the root unit" : name; }
+  // Returns "unit 'blocks.0'", or "the root unit", for errors.
+  std::string quoted() const { return name.empty() ? title() : "unit '" + name + "'"; }
   // Returns its first parameter's name, in quotes, for errors.
   std::string first_name() const;
   // Returns a number that changes with every write to a shard that LibTorch knows of.

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include <ATen/Functions.h>
-#include <c10/util/Exception.h>
 
 #include "formats/bytes/base/crc32.h"
 #include "libfsdp/internal/comm/errors.h"

@@ -22,7 +22,7 @@
 #include "libfsdp/internal/comm/blocks.h"
 #include "libfsdp/internal/comm/collectives.h"
 #include "libfsdp/internal/comm/errors.h"
-#include "libfsdp/internal/comm/rank_monitor.h"
+#include "libfsdp/internal/comm/group_internals.h"
 #include "libfsdp/optim/adamw.h"
 #include "libfsdp/process_group.h"
 #include "tests/support/sim_device/arena.h"
@@ -66,7 +66,7 @@ void gather_blocks(const std::shared_ptr<ProcessGroup>& group) {
   const auto own = at::full({1}, group->rank(), at::kLong);
   const auto all = at::empty({group->size()}, at::kLong);
   fsdp::internal::gather_blocks(group, all, own, "all-gather of blocks.1")
-      .read([](const fsdp::internal::Blocks&) {});
+      .read(all, [](const fsdp::internal::Blocks&) {});
 }
 
 // Trains, saves and loads in turns, until another rank is lost.
@@ -148,7 +148,7 @@ void run(const std::string& event, int victim, const fsdp::ProcessGroupOptions& 
   } else if (event == "throw") {
     if (hit) {
       // Like an engine whose forward threw, in a process that then continues for a while.
-      group->monitor().failed("the batch holds NaN");
+      fsdp::internal::monitor_of(*group).failed("the batch holds NaN");
       std::this_thread::sleep_for(std::chrono::seconds(8));
       throw std::runtime_error("the batch holds NaN");
     }

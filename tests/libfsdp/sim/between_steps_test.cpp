@@ -8,7 +8,7 @@
 
 #include "libfsdp/grad_scaler.h"
 #include "libfsdp/internal/comm/collectives.h"
-#include "libfsdp/internal/state/broadcast_value.h"
+#include "libfsdp/internal/state/state_skeleton.h"
 #include "libfsdp/optim_state_dict.h"
 #include "libfsdp/reduce.h"
 #include "libfsdp/state_dict.h"

@@ -63,7 +63,7 @@ class Steps {
     const c10::StreamGuard entered(stream_);
     sharded_->start_trace();
   }
-  std::size_t traced() const { return sharded_->engine().trace()->size(); }
+  std::size_t traced() const { return internal::engine_of(*sharded_).trace()->size(); }
 
   Result result() {
     sim::synchronize(rank_);

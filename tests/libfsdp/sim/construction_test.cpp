@@ -51,7 +51,7 @@ TEST_P(SimConstruction, takes_the_shards_and_the_largest_unit) {
     const std::int64_t largest = 4 * (220 * 220 + 220);
     const std::int64_t shards = memory.live_bytes - before;
     // Parameters and what aligns them.
-    EXPECT_LE(shards * sharded.engine().shard_group()->size(), 1.2 * 12 * largest);
+    EXPECT_LE(shards * internal::engine_of(sharded).shard_group()->size(), 1.2 * 12 * largest);
     EXPECT_LE(static_cast<double>(memory.peak_live_bytes - before),
               static_cast<double>(shards) + 1.05 * static_cast<double>(largest));
   });

@@ -127,9 +127,10 @@ TEST_P(SimCosts, of_a_step) {
     counters = mine;
     std::int64_t root = 0;
     std::int64_t unit_bytes = 0;
-    for (const auto& unit : sharded.engine().units()) {
+    for (const auto& unit : internal::engine_of(sharded).units()) {
       std::int64_t& bytes = unit->parent == nullptr ? root : unit_bytes;
-      bytes = std::max(bytes, unit->gather_bytes * sharded.engine().shard_group()->size());
+      bytes =
+          std::max(bytes, unit->gather_bytes * internal::engine_of(sharded).shard_group()->size());
     }
     units_held =
         static_cast<double>(held_in(counters, "unshard") - root) / static_cast<double>(unit_bytes);

@@ -18,8 +18,9 @@ struct Sizes {
 // The memory of gathered units.
 Sizes sizes_of(const ShardedGpt& sharded) {
   Sizes result;
-  for (const auto& unit : sharded.engine().units()) {
-    const std::int64_t bytes = unit->gather_bytes * sharded.engine().shard_group()->size();
+  for (const auto& unit : internal::engine_of(sharded).units()) {
+    const std::int64_t bytes =
+        unit->gather_bytes * internal::engine_of(sharded).shard_group()->size();
     std::int64_t& size = unit->parent == nullptr ? result.root : result.largest;
     size = std::max(size, bytes);
   }

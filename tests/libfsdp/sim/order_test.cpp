@@ -103,7 +103,8 @@ class SimVain : public testing::Test {
         optimizer.step();
         optimizer.zero_grad(/*set_to_none=*/false);
       }
-      EXPECT_LT(sharded.engine().stats().prefetch_hits, sharded.engine().stats().prefetched_units);
+      EXPECT_LT(internal::engine_of(sharded).stats().prefetch_hits,
+                internal::engine_of(sharded).stats().prefetched_units);
     });
   }
   // Evaluates, and writes shards by hand.

@@ -96,7 +96,7 @@ Tensor device_values(std::vector<std::int64_t> shape, int rank, int step) {
 }
 
 void name_lanes(const ShardedModule& sharded) {
-  Streams& streams = sharded.engine().streams();
+  Streams& streams = internal::engine_of(sharded).streams();
   if (streams.on_cpu()) return;
   const c10::impl::VirtualGuardImpl guard(streams.device().type());
   for (const auto& [lane, name] :

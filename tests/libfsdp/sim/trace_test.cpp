@@ -67,7 +67,7 @@ Spans traced_steps(Scene scene) {
       optimizer.zero_grad();
     }
     EXPECT_EQ(sim::counters(group->rank()).host_waits(), 0) << "the trace waits when it is written";
-    const internal::Trace& trace = *sharded.engine().trace();
+    const internal::Trace& trace = *internal::engine_of(sharded).trace();
     if (group->rank() == 0) result = spans_of(trace);
   });
   return result;
@@ -137,10 +137,10 @@ TEST(SimTrace, leaves_no_event_behind) {
     sharded.start_trace();
     step();
     std::ostringstream out;
-    sharded.engine().trace()->write(out);
+    internal::engine_of(sharded).trace()->write(out);
     const auto before = sim::counters(group->rank()).events_alive;
     for (int i = 0; i < 4; ++i) step();
-    sharded.engine().trace()->write(out);
+    internal::engine_of(sharded).trace()->write(out);
     EXPECT_LE(sim::counters(group->rank()).events_alive, before);
   });
 }

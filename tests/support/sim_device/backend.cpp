@@ -13,7 +13,6 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "libfsdp/internal/comm/backend_registry.h"
-#include "libfsdp/internal/comm/devices.h"
 #include "tests/support/sim_device/arena.h"
 #include "tests/support/sim_device/counting.h"
 #include "tests/support/sim_device/device.h"

@@ -74,7 +74,6 @@ std::string demangled(const char* name) {
 
 bool is_shown(std::string_view file) {
   return !file.starts_with("tests/support/sim_device/") &&
-         !file.starts_with("libfsdp/internal/engine/dispatch_key.cpp:") &&
          !file.starts_with("libfsdp/internal/engine/observer.cpp:");
 }
 

@@ -292,10 +292,11 @@ TEST(Collectives, blocks_of_all_ranks_are_read_in_parts) {
   with_and_without_direct_copies([](const Group& group) {
     for (const std::int64_t numel : {1, 7, 100'000}) {
       const at::Tensor input = at::arange(numel, at::kFloat) + 1000 * group->rank();
-      Pending pending = gather_blocks(group, buffer_for(group, input), input, "gather");
+      const at::Tensor buffer = buffer_for(group, input);
+      Pending pending = gather_blocks(group, buffer, input, "gather");
       const std::int64_t half = numel / 2;
       at::Tensor found = at::zeros({group->size(), numel}, at::kFloat);
-      pending.read([&](const Blocks& blocks) {
+      pending.read(buffer, [&](const Blocks& blocks) {
         for (int rank = 0; rank < group->size(); ++rank) {
           auto* const row = reinterpret_cast<char*>(found[rank].mutable_data_ptr<float>());
           blocks.copy(rank, {{half * 4, (numel - half) * 4, row + half * 4}, {0, half * 4, row}});
@@ -319,7 +320,7 @@ TEST(Collectives, blocks_that_ranks_exchange_are_those_for_this_rank) {
         at::arange(group->size() * kNumel, at::kFloat) + 100'000 * group->rank();
     const at::Tensor buffer = has_direct_copies(*group) ? at::Tensor() : at::empty_like(input);
     at::Tensor found = at::zeros({group->size(), kNumel}, at::kFloat);
-    exchange_blocks(group, buffer, input, "exchange").read([&](const Blocks& blocks) {
+    exchange_blocks(group, buffer, input, "exchange").read(buffer, [&](const Blocks& blocks) {
       for (int rank = 0; rank < group->size(); ++rank)
         blocks.copy(rank, {{0, kNumel * 4,
                             reinterpret_cast<char*>(found[rank].mutable_data_ptr<float>())}});
@@ -335,13 +336,14 @@ TEST(Collectives, blocks_may_be_waited_for_without_reading_or_not_at_all) {
   with_and_without_direct_copies([](const Group& group) {
     const at::Tensor input = at::ones({1000});
     for (int i = 0; i < 20; ++i) {
-      Pending read = gather_blocks(group, buffer_for(group, input), input, "read");
+      const at::Tensor buffer = buffer_for(group, input);
+      Pending read = gather_blocks(group, buffer, input, "read");
       Pending waited = gather_blocks(group, buffer_for(group, input), input, "waited for");
       { const Pending dropped = gather_blocks(group, buffer_for(group, input), input, "dropped"); }
       waited.wait();
       TORCH_CHECK(!waited);
       int reads = 0;
-      read.read([&](const Blocks&) { ++reads; });
+      read.read(buffer, [&](const Blocks&) { ++reads; });
       TORCH_CHECK(reads == 1);
     }
   });
@@ -350,10 +352,11 @@ TEST(Collectives, blocks_may_be_waited_for_without_reading_or_not_at_all) {
 TEST(Collectives, what_the_reader_throws_comes_to_its_caller_and_holds_up_nobody) {
   with_and_without_direct_copies([](const Group& group) {
     const at::Tensor input = at::ones({1000});
-    Pending pending = gather_blocks(group, buffer_for(group, input), input, "gather");
+    const at::Tensor buffer = buffer_for(group, input);
+    Pending pending = gather_blocks(group, buffer, input, "gather");
     std::string message;
     try {
-      pending.read([&](const Blocks& blocks) {
+      pending.read(buffer, [&](const Blocks& blocks) {
         if (group->rank() == 0) throw std::runtime_error("of rank 0");
         // Rank 0 has long thrown, and still its block may not change.
         std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -397,7 +400,7 @@ TEST(Collectives, blocks_of_other_sizes_are_an_error_on_every_rank) {
   spawn_ranks(2, [&](const auto& group) {
     const at::Tensor input = at::ones({group->rank() == 0 ? 10 : 11});
     try {
-      gather_blocks(group, {}, input, "gather").read([](const Blocks&) {});
+      gather_blocks(group, {}, input, "gather").read({}, [](const Blocks&) {});
     } catch (const PeerError& error) {
       if (std::string(error.what()).find("a block of another size") != std::string::npos) ++refused;
     }

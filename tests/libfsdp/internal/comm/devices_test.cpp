@@ -11,6 +11,7 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/torch.h>
 
+#include "libfsdp/internal/comm/backend_registry.h"
 #include "libfsdp/internal/comm/rendezvous.h"
 #include "libfsdp/process_group.h"
 #include "libfsdp/reduce.h"

@@ -16,7 +16,7 @@
 #include <torch/torch.h>
 
 #include "libfsdp/internal/comm/backend_registry.h"
-#include "libfsdp/internal/comm/rank_monitor.h"
+#include "libfsdp/internal/comm/group_internals.h"
 #include "libfsdp/process_group.h"
 #include "tests/support/temp_dir.h"
 
@@ -78,8 +78,8 @@ void run_two(const std::string& prefix, bool fails) {
     options.rank = rank;
     ranks.emplace_back([options, rank, fails] {
       const auto group = init_process_group(options);
-      if (fails && rank == 1) group->monitor().failed("a batch could not be read");
-      if (fails && rank == 0) group->monitor().lost();
+      if (fails && rank == 1) monitor_of(*group).failed("a batch could not be read");
+      if (fails && rank == 0) monitor_of(*group).lost();
     });
   }
 }

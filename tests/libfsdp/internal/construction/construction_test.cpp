@@ -9,7 +9,7 @@
 
 #include <gmock/gmock.h>
 
-#include "libfsdp/internal/comm/call_state.h"
+#include "libfsdp/internal/comm/group_internals.h"
 #include "libfsdp/meta_device.h"
 #include "tests/libfsdp/train_loop.h"
 
@@ -182,9 +182,9 @@ TEST(Construction, the_values_of_rank_0_come_in_few_collectives) {
       for (int i = 0; i < 50; ++i) module->push_back(nn::Linear(30, 30));
       FsdpOptions options = options_over(group);
       options.sync_module_states = sync;
-      const auto before = group->calls().sequence;
+      const auto before = internal::calls_of(*group).sequence;
       const FullyShardedDataParallel<nn::Sequential> sharded(module, options);
-      return group->calls().sequence - before;
+      return internal::calls_of(*group).sequence - before;
     };
     const auto without = collectives(false);
     // One for each half of the unit, whose 100 tensors went alone before.

@@ -10,7 +10,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include "libfsdp/internal/comm/call_state.h"
+#include "libfsdp/internal/comm/group_internals.h"
 #include "libfsdp/internal/construction/construction.h"
 #include "libfsdp/meta_device.h"
 #include "tests/libfsdp/error_of.h"
@@ -262,10 +262,10 @@ TEST(ConstructionValues, ranks_take_the_values_of_rank_0_and_initialize_nothing)
           // What else refers to a tensor on one rank changes nothing.
           const at::Tensor held = module->stages[0]->as<StageImpl>()->gain;
           seed();
-          const auto before = group->calls().sequence;
+          const auto before = internal::calls_of(*group).sequence;
           FullyShardedDataParallel<Wide> sharded(module, options);
           // 110 parameters and 52 buffers.
-          EXPECT_LE(group->calls().sequence - before, 20U);
+          EXPECT_LE(internal::calls_of(*group).sequence - before, 20U);
           EXPECT_EQ(resets, first && !in_memory ? 50 : 0);
           expect_values(sharded, expected);
         });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "libfsdp/internal/comm/device_wait.h"
+#include "libfsdp/internal/comm/waits.h"
 
 #include <chrono>
 #include <memory>
@@ -10,7 +10,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "libfsdp/internal/comm/rank_monitor.h"
+#include "libfsdp/internal/comm/group_internals.h"
 #include "tests/libfsdp/error_of.h"
 #include "tests/support/sim_device/counters.h"
 #include "tests/support/sim_device/timeline.h"
@@ -47,8 +47,8 @@ TEST(DeviceWait, names_a_rank_that_failed) {
   test::sim::set_progress(test::sim::Progress::kStuck);
   spawn_ranks(2, [](const Group& group) {
     if (group->rank() == 1) {
-      group->monitor().failed("no memory left");
-      while (!group->monitor().any_failed())
+      monitor_of(*group).failed("no memory left");
+      while (!monitor_of(*group).any_failed())
         std::this_thread::sleep_for(std::chrono::milliseconds(10));
       return;
     }
@@ -56,7 +56,7 @@ TEST(DeviceWait, names_a_rank_that_failed) {
     const std::string error =
         error_of([&] { wait_for_event(*group, event, "all-gather of head"); });
     EXPECT_EQ(error, "all-gather of head: another rank failed; rank 1 failed: no memory left");
-    group->monitor().failed(error);
+    monitor_of(*group).failed(error);
   });
 }
 

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the reductions of an engine share.
+// What the gathers and reductions of an engine share.
 #pragma once
 
 #include "libfsdp/internal/engine/buffers.h"
+#include "libfsdp/internal/engine/gather_check.h"
 #include "libfsdp/internal/engine/streams.h"
 #include "libfsdp/internal/trace/trace.h"
-#include "libfsdp/internal/units/unit.h"
 
 namespace fsdp::internal {
 
-struct ReduceContext {
-  Streams* streams = nullptr;
-  Buffers* buffers = nullptr;
-  Trace* trace = nullptr;
+struct EngineContext {
+  Streams& streams;
+  Buffers& buffers;
+  GatherChecks& checks;
+  Trace* trace = nullptr;  // null: tracing is off
 };
 
 }  // namespace fsdp::internal

@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "libfsdp/internal/construction/left_out_option.h"
-
-#ifdef FSDP_LEAVE_OUT_CALLS
-
+// Ignores the option that the environment's FSDP_IGNORE_OPTION names, "SummonOptions::recurse".
 #include <cstdlib>
 #include <string>
 #include <variant>
@@ -11,6 +8,7 @@
 #include "libfsdp/fairscale_options.h"
 #include "libfsdp/fully_shard.h"
 #include "libfsdp/fully_sharded.h"
+#include "libfsdp/internal/comm/left_out.h"
 #include "libfsdp/options.h"
 #include "libfsdp/process_group.h"
 #include "libfsdp/state_dict.h"
@@ -25,9 +23,7 @@ void leave(const char* option, T& member, const T& by) {
   if (name != nullptr && std::string(name) == option) member = by;
 }
 
-}  // namespace
-
-void leave_out_option(FsdpOptions& options) {
+void reset(FsdpOptions& options) {
   const FsdpOptions defaults;
   leave("FsdpOptions::replicate_group", options.replicate_group, defaults.replicate_group);
   leave("FsdpOptions::device_mesh", options.device_mesh, defaults.device_mesh);
@@ -62,7 +58,7 @@ void leave_out_option(FsdpOptions& options) {
         none.module_classes_to_ignore);
 }
 
-void leave_out_option(FullyShardOptions& options) {
+void reset(FullyShardOptions& options) {
   const FullyShardOptions defaults;
   leave("FullyShardOptions::replicate_group", options.replicate_group, defaults.replicate_group);
   leave("FullyShardOptions::mesh", options.mesh, defaults.mesh);
@@ -92,7 +88,7 @@ void leave_out_option(FullyShardOptions& options) {
         none.cast_forward_inputs);
 }
 
-void leave_out_option(SummonOptions& options) {
+void reset(SummonOptions& options) {
   const SummonOptions defaults;
   leave("SummonOptions::recurse", options.recurse, defaults.recurse);
   leave("SummonOptions::writeback", options.writeback, defaults.writeback);
@@ -101,7 +97,7 @@ void leave_out_option(SummonOptions& options) {
   leave("SummonOptions::with_grads", options.with_grads, defaults.with_grads);
 }
 
-void leave_out_option(StateDictSettings& settings) {
+void reset(StateDictSettings& settings) {
   std::visit(
       [](StateDictConfig& config) {
         leave("StateDictConfig::offload_to_cpu", config.offload_to_cpu, false);
@@ -118,7 +114,7 @@ void leave_out_option(StateDictSettings& settings) {
     leave("FullOptimStateDictConfig::rank0_only", full->rank0_only, false);
 }
 
-void leave_out_option(StrategyOptions& options) {
+void reset(StrategyOptions& options) {
   const StrategyOptions defaults;
   leave("StrategyOptions::process_group_backend", options.process_group_backend,
         defaults.process_group_backend);
@@ -130,7 +126,7 @@ void leave_out_option(StrategyOptions& options) {
         defaults.state_dict_to_cpu);
 }
 
-void leave_out_option(DDPFullyShardedOptions& options) {
+void reset(DDPFullyShardedOptions& options) {
   const DDPFullyShardedOptions defaults;
   leave("DDPFullyShardedOptions::cpu_offload", options.cpu_offload, defaults.cpu_offload);
   leave("DDPFullyShardedOptions::flatten_parameters", options.flatten_parameters,
@@ -148,7 +144,7 @@ void leave_out_option(DDPFullyShardedOptions& options) {
         defaults.state_dict_to_cpu);
 }
 
-void leave_out_option(SaveOptions& options) {
+void reset(SaveOptions& options) {
   const SaveOptions defaults;
   leave("SaveOptions::overwrite", options.overwrite, defaults.overwrite);
   leave("SaveOptions::sync", options.sync, defaults.sync);
@@ -156,7 +152,7 @@ void leave_out_option(SaveOptions& options) {
   leave("SaveOptions::seal", options.seal, defaults.seal);
 }
 
-void leave_out_option(LoadOptions& options) {
+void reset(LoadOptions& options) {
   const LoadOptions defaults;
   leave("LoadOptions::strict", options.strict, defaults.strict);
   leave("LoadOptions::cast", options.cast, defaults.cast);
@@ -164,14 +160,14 @@ void leave_out_option(LoadOptions& options) {
   leave("LoadOptions::allowed_globals", options.allowed_globals, defaults.allowed_globals);
 }
 
-void leave_out_option(TrainingLoadOptions& options) {
-  leave_out_option(static_cast<LoadOptions&>(options));
+void reset(TrainingLoadOptions& options) {
+  reset(static_cast<LoadOptions&>(options));
   const TrainingLoadOptions defaults;
   leave("TrainingLoadOptions::optimizers", options.optimizers, defaults.optimizers);
   leave("TrainingLoadOptions::extra", options.extra, defaults.extra);
 }
 
-void leave_out_option(ProcessGroupOptions& options) {
+void reset(ProcessGroupOptions& options) {
   const ProcessGroupOptions defaults;
   leave("ProcessGroupOptions::backend", options.backend, defaults.backend);
   leave("ProcessGroupOptions::device_id", options.device_id, defaults.device_id);
@@ -189,6 +185,21 @@ void leave_out_option(ProcessGroupOptions& options) {
         defaults.flight_record_prefix);
 }
 
-}  // namespace fsdp::internal
+}  // namespace
 
-#endif
+template <typename Options>
+void leave_out_option(Options& options) {
+  reset(options);
+}
+template void leave_out_option(FsdpOptions&);
+template void leave_out_option(FullyShardOptions&);
+template void leave_out_option(SummonOptions&);
+template void leave_out_option(StateDictSettings&);
+template void leave_out_option(StrategyOptions&);
+template void leave_out_option(DDPFullyShardedOptions&);
+template void leave_out_option(SaveOptions&);
+template void leave_out_option(LoadOptions&);
+template void leave_out_option(TrainingLoadOptions&);
+template void leave_out_option(ProcessGroupOptions&);
+
+}  // namespace fsdp::internal

@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// See Note [a save] in checkpoint.h.  Ranks synchronize five times, and each costs a round trip
-// through the store: to describe the state and claim the destination, to compare descriptions, to
-// tell who has which part, when all files are written, and when the folder is in place.
+// Saving and loading of state dicts; see Note [a save] in checkpoint.h.  Ranks that save
+// synchronize five times, and each costs a round trip through the store: to describe the state and
+// claim the destination, to compare descriptions, to tell who has which part, when all files are
+// written, and when the folder is in place.
+#include "libfsdp/checkpoint.h"
+
+#include <map>
 #include <memory>
 #include <optional>
 #include <sstream>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
-#include <c10/util/Exception.h>
 
 #include "formats/bytes/base/url.h"
 #include "formats/bytes/files/seal.h"
@@ -24,12 +28,12 @@
 #include "formats/state/content/content.h"
 #include "formats/state/content/tensor_value.h"
 #include "libfsdp/agree.h"
-#include "libfsdp/checkpoint.h"
-#include "libfsdp/internal/checkpoint/part_writers.h"
+#include "libfsdp/internal/checkpoint/checkpoint_reader.h"
+#include "libfsdp/internal/checkpoint/load_plan.h"
 #include "libfsdp/internal/checkpoint/tensor_bridge.h"
 #include "libfsdp/internal/comm/collectives.h"
 #include "libfsdp/internal/comm/errors.h"
-#include "libfsdp/internal/construction/left_out_option.h"
+#include "libfsdp/internal/comm/left_out.h"
 
 namespace fsdp {
 using namespace internal;
@@ -71,6 +75,16 @@ formats::OutputOptions output_options(const SaveOptions& options, bool seal) {
   return result;
 }
 
+// Writes a file of torch.save.
+void write_stream(formats::OutputFile& file, const StateContent& content,
+                  const SaveOptions& options) {
+  HostBytes bytes;
+  formats::write_torch_file(
+      file, content.root,
+      [&](std::size_t number) { return bytes.of(content.tensors[number].local); },
+      cache_use(options));
+}
+
 // Returns what must be the same on every rank, one line for each entry.
 std::vector<std::string> lines_of(const StateContent& content) {
   std::vector<std::string> lines;
@@ -95,6 +109,104 @@ std::vector<std::string> lines_of(const StateContent& content) {
   }
   return lines;
 }
+
+// Decides which rank writes which part of a state's sharded tensors.
+//
+// A rank knows only its own part and copy of each tensor.  Tensors that are cut over the same
+// dimensions into equally many parts, and exist in equally many copies, are distributed alike, so
+// ranks exchange their parts and copies once for each such grouping.  Parts are counted block by
+// block.
+class PartWriters {
+ public:
+  // Throws: c10::Error if two tensors with equal numbers of parts and copies are not the same part
+  // and copy on this rank.
+  explicit PartWriters(const std::vector<StateTensor>& tensors) {
+    for (const StateTensor& tensor : tensors) {
+      if (tensor.sharded == nullptr) continue;
+      const ShardedTensor& sharded = *tensor.sharded;
+      const Grouping grouping = grouping_of(sharded);
+      const int own = sharded.layout.block() * sharded.layout.world_size + sharded.part;
+      const auto [place, fresh] = own_.try_emplace(grouping, own, sharded.replica);
+      const auto [part, replica] = place->second;
+      FSDP_CHECK(part == own && replica == sharded.replica, "'", tensor.key,
+                 "': this rank has part ", own, " of copy ", sharded.replica, ", but part ", part,
+                 " of copy ", replica, " of other ",
+                 grouping_text(std::get<0>(grouping), std::get<1>(grouping)));
+    }
+  }
+
+  // Describes what this rank has, two numbers for each grouping.
+  std::string text() const {
+    std::string result;
+    for (const auto& [grouping, place] : own_) {
+      for (const int number : {place.first, place.second}) result += std::to_string(number) + ' ';
+    }
+    return result;
+  }
+
+  // Takes the texts of all ranks, by rank.
+  // Throws: c10::Error, the same on every rank, if no rank or several ranks have a part.
+  void learn(const std::vector<std::string>& texts, const ProcessGroup& group) {
+    for (const auto& [grouping, place] : own_) {
+      auto& copies = copies_[grouping];
+      for (int c = 0; c < std::get<1>(grouping); ++c) {
+        copies.push_back(std::make_shared<std::vector<std::int64_t>>(
+            static_cast<std::size_t>(std::get<0>(grouping)), kNobody));
+      }
+    }
+    for (std::size_t rank = 0; rank < texts.size(); ++rank) {
+      std::istringstream in(texts[rank]);
+      // Groupings are the same on every rank, and in one order: the ranks have compared them.
+      for (auto& [grouping, copies] : copies_) {
+        std::size_t part = 0;
+        std::size_t replica = 0;
+        in >> part >> replica;
+        std::int64_t& writer = copies.at(replica)->at(part);
+        FSDP_CHECK(writer == kNobody, grouping_text(std::get<0>(grouping), std::get<1>(grouping)),
+                   ": part ", part, " of copy ", replica, " is both rank ",
+                   group.global_rank(static_cast<int>(writer)), "'s and rank ",
+                   group.global_rank(static_cast<int>(rank)), "'s");
+        writer = static_cast<std::int64_t>(rank);
+      }
+    }
+    for (const auto& [grouping, copies] : copies_) {
+      for (std::size_t c = 0; c < copies.size(); ++c) {
+        for (std::size_t p = 0; p < copies[c]->size(); ++p) {
+          FSDP_CHECK((*copies[c])[p] != kNobody,
+                     grouping_text(std::get<0>(grouping), std::get<1>(grouping)),
+                     ": no rank has part ", p, " of copy ", c);
+        }
+      }
+    }
+  }
+
+  // Returns the writers of each part of the `count`-th sharded tensor, as ranks of the group.
+  // Copies take turns from tensor to tensor.
+  std::shared_ptr<const std::vector<std::int64_t>> of(const ShardedTensor& tensor,
+                                                      std::size_t count) const {
+    const auto& copies = copies_.at(grouping_of(tensor));
+    return copies[count % copies.size()];
+  }
+
+ private:
+  using Grouping = std::tuple<int, int, std::string>;  // parts, copies, ShardedTensor::over
+  using Ranks = std::shared_ptr<std::vector<std::int64_t>>;
+
+  static constexpr std::int64_t kNobody = -1;
+
+  static Grouping grouping_of(const ShardedTensor& tensor) {
+    return {tensor.layout.world_size * tensor.layout.block_count(), tensor.replica_count,
+            tensor.over};
+  }
+
+  static std::string grouping_text(int parts, int copies) {
+    return "tensors in " + std::to_string(parts) + " parts and " + std::to_string(copies) +
+           " copies";
+  }
+
+  std::map<Grouping, std::pair<int, int>> own_;    // part, copy
+  std::map<Grouping, std::vector<Ranks>> copies_;  // by copy and part
+};
 
 std::vector<dcp::PartTensor> part_tensors(const StateContent& content, const PartWriters& writers) {
   std::vector<dcp::PartTensor> result;
@@ -158,7 +270,9 @@ class FolderSave {
     agree(group_, what_, [&] {
       if (!first_) return;
       if (options_.seal) add_sealed(written);
-      if (meta_content) write_meta(*meta_content);
+      if (meta_content)
+        write_stream(staging_->add_file(std::string(dcp::kLightningMetaName)), *meta_content,
+                     options_);
       dcp::write_metadata_file(staging_->add_file(std::string(dcp::kMetadataName)), *layout);
       staging_->commit();
     });
@@ -206,14 +320,6 @@ class FolderSave {
     }
   }
 
-  void write_meta(const StateContent& content) {
-    HostBytes bytes;
-    formats::write_torch_file(
-        staging_->add_file(std::string(dcp::kLightningMetaName)), content.root,
-        [&](std::size_t number) { return bytes.of(content.tensors[number].local); },
-        cache_use(options_));
-  }
-
   const std::filesystem::path folder_;
   const std::shared_ptr<ProcessGroup> group_;
   const SaveOptions options_;
@@ -245,13 +351,25 @@ void save_file(const std::filesystem::path& file, const StateDict& state,
     check_whole(content);
     check_destination(file, options);
     const auto output = formats::new_file(file, output_options(options, /*seal=*/false));
-    HostBytes bytes;
-    formats::write_torch_file(
-        output->file(), content.root,
-        [&](std::size_t number) { return bytes.of(content.tensors[number].local); },
-        cache_use(options));
+    write_stream(output->file(), content, options);
     output->commit();
   });
+}
+
+LoadReport load(const std::filesystem::path& path, StateDict& state,
+                const std::shared_ptr<ProcessGroup>& group, const LoadOptions& given) {
+  const LoadOptions options = with_option_left_out(given);
+  const std::string what = "load " + path.native();
+  std::optional<CheckpointReader> reader;
+  std::optional<LoadPlan> plan;
+  agree(group, what, [&] {
+    reader.emplace(path, options.allowed_globals);
+    plan.emplace(*reader, options);
+    plan->match(state, reader->content());
+    plan->check();
+  });
+  reader->read(group, what, options.verify);
+  return plan->finish();
 }
 
 }  // namespace fsdp

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "libfsdp/detail/meta_factories.h"
-
 #include <optional>
 #include <thread>
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
+
+#include "libfsdp/meta_device.h"
 
 namespace fsdp::internal {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "libfsdp/detail/forward_inputs.h"
+#include "libfsdp/unit_call.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
