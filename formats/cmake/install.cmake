@@ -6,7 +6,7 @@ include(GNUInstallDirs)
 # The interface: front/open.h, front/create.h, state/content/content.h, state/checkpoint/source_pieces.h, state/model/tensor_reader.h,
 # bytes/remote/remote_stores.h, and what they include.
 set(headers
-  bytes/base/byte_source.h bytes/base/crc_ledger.h bytes/base/dtype.h bytes/base/error.h bytes/base/team.h bytes/base/unheld.h
+  bytes/base/byte_source.h bytes/base/cat.h bytes/base/crc32.h bytes/base/dtype.h bytes/base/error.h bytes/base/file_descriptor.h bytes/base/interface.h bytes/base/team.h bytes/base/unheld.h
   state/checkpoint/checkpoint.h state/checkpoint/source_pieces.h state/content/content.h state/content/output.h state/content/state_tree.h
   bytes/files/checkpoint_names.h bytes/files/file.h bytes/files/file_crcs.h bytes/files/listing.h bytes/files/local_file.h bytes/files/seal.h
   families/runs/formats.h front/create.h state/model/box.h

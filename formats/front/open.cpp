@@ -7,7 +7,6 @@
 
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
-#include "formats/bytes/base/url.h"
 #include "formats/bytes/files/file.h"
 #include "formats/bytes/store/place.h"
 #include "formats/bytes/store/snapshot.h"

@@ -11,7 +11,6 @@
 #include "formats/bytes/base/text.h"
 #include "formats/bytes/http/xml.h"
 #include "formats/bytes/remote/s3_answers.h"
-#include "formats/bytes/remote/s3_upload_answers.h"
 
 namespace fsdp::formats {
 namespace {

@@ -5,7 +5,6 @@
 #include <span>
 
 #include "formats/bytes/base/text.h"
-#include "formats/bytes/base/url.h"
 
 namespace fsdp::cli {
 namespace {

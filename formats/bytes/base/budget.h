@@ -14,6 +14,8 @@
 #include <new>
 #include <stdexcept>
 
+#include "formats/bytes/base/interface.h"
+
 namespace fsdp::formats {
 
 struct Budget {
@@ -38,11 +40,9 @@ class OverWork : public std::runtime_error {
 };
 
 // Limits this process until it is destroyed.  Only one may exist at a time.
-class BudgetScope {
+class BudgetScope : NotCopied {
  public:
   explicit BudgetScope(const Budget& budget) noexcept;
-  BudgetScope(const BudgetScope&) = delete;
-  BudgetScope& operator=(const BudgetScope&) = delete;
   ~BudgetScope();
 };
 
@@ -54,11 +54,8 @@ void release_memory(std::size_t bytes) noexcept;
 std::uint64_t memory_left() noexcept;
 
 // Counts memory of a library that does not use operator new, until it is destroyed.
-class MemoryCharge {
+class MemoryCharge : NotCopied {
  public:
-  MemoryCharge() = default;
-  MemoryCharge(const MemoryCharge&) = delete;
-  MemoryCharge& operator=(const MemoryCharge&) = delete;
   ~MemoryCharge() { release_memory(bytes_); }
   // Raises the charge to `bytes`.  Throws: OverBudget.
   void grow_to(std::size_t bytes) {

@@ -20,8 +20,6 @@ class BufferPool {
   // Reserves memory for the buffers; their pages take none until they are written.
   // Throws: std::bad_alloc.
   BufferPool(std::size_t count, std::size_t bytes);
-  BufferPool(const BufferPool&) = delete;
-  BufferPool& operator=(const BufferPool&) = delete;
   // Requires: every buffer was returned.
   ~BufferPool() = default;
 

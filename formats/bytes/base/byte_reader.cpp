@@ -13,9 +13,8 @@ template <typename T>
 T load(std::span<const std::byte> bytes, std::size_t at) {
   assert(at + sizeof(T) <= bytes.size());
   T value = 0;
-  for (std::size_t i = 0; i < sizeof(T); ++i) {
+  for (std::size_t i = 0; i < sizeof(T); ++i)
     value = static_cast<T>(value | static_cast<T>(static_cast<T>(bytes[at + i]) << (8 * i)));
-  }
   return value;
 }
 
@@ -33,9 +32,8 @@ std::uint64_t load_u64(std::span<const std::byte> bytes, std::size_t at) {
 
 std::span<const std::byte> ByteReader::take(std::uint64_t count, std::string_view what) {
   if (count > remaining()) {
-    throw Error(ErrorCode::kTruncated,
-                cat(what, " needs ", count, count == 1 ? " byte" : " bytes", " at byte ", offset(),
-                    ", but only ", remaining(), " remain"));
+    throw Error(ErrorCode::kTruncated, what, " needs ", count, count == 1 ? " byte" : " bytes",
+                " at byte ", offset(), ", but only ", remaining(), " remain");
   }
   const auto result = bytes_.subspan(at_, static_cast<std::size_t>(count));
   at_ += static_cast<std::size_t>(count);

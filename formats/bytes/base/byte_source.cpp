@@ -12,8 +12,8 @@ namespace {
 
 void check_range(std::uint64_t offset, std::uint64_t count, std::uint64_t size) {
   if (offset > size || count > size - offset) {
-    throw Error(ErrorCode::kTruncated, cat("bytes ", offset, " to ", offset, "+", count,
-                                           " are needed, but there are only ", size));
+    throw Error(ErrorCode::kTruncated, "bytes ", offset, " to ", offset, "+", count,
+                " are needed, but there are only ", size);
   }
 }
 

@@ -9,18 +9,15 @@
 #include <string>
 #include <vector>
 
+#include "formats/bytes/base/interface.h"
+
 namespace fsdp::formats {
 
 class RunWindow;
 
 // Thread-safe: `read_at` may be called by several threads at once.
-class ByteSource {
+class ByteSource : public Interface {
  public:
-  ByteSource() = default;
-  ByteSource(const ByteSource&) = delete;
-  ByteSource& operator=(const ByteSource&) = delete;
-  virtual ~ByteSource() = default;
-
   virtual std::uint64_t size() const = 0;
   // Fills `out` from byte `offset` on.  Throws: kTruncated if the source ends before that, kIo.
   virtual void read_at(std::uint64_t offset, std::span<std::byte> out) const = 0;

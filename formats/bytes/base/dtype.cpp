@@ -57,10 +57,8 @@ const Row& row(DType dtype) noexcept {
 
 std::optional<DType> find(std::string_view Row::*field, std::string_view name) noexcept {
   if (name.empty()) return std::nullopt;
-  const auto* const found =
-      std::find_if(kRows.begin(), kRows.end(), [&](const Row& r) { return r.*field == name; });
-  if (found == kRows.end()) return std::nullopt;
-  return found->dtype;
+  const auto* const found = std::ranges::find(kRows, name, field);
+  return found == kRows.end() ? std::nullopt : std::optional(found->dtype);
 }
 
 }  // namespace

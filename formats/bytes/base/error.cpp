@@ -15,6 +15,22 @@ std::string_view code_name(ErrorCode code) noexcept {
   return number < std::size(kNames) ? kNames[number] : "UNKNOWN";
 }
 
+bool is_no_answer(ErrorCode code) noexcept {
+  switch (code) {
+    case ErrorCode::kIo:
+    case ErrorCode::kNoSpace:  // for a temporary file that is read through
+    case ErrorCode::kChanged:
+    case ErrorCode::kAccess:  // a store refuses
+    case ErrorCode::kNetwork:
+    case ErrorCode::kInterrupted:
+    case ErrorCode::kOutOfMemory:
+    case ErrorCode::kH5ReaderFailed:  // libhdf5 ended before it described the file
+      return true;
+    default:
+      return false;
+  }
+}
+
 Hint take_from_hint(const std::string& key) {
   if (key.empty() || key.find_first_of("*?[=") != std::string::npos) return {};
   return {Remedy::kTakeFrom, key};

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <type_traits>
 
+#include "formats/bytes/base/cat.h"
+
 namespace fsdp {
 
 // The kinds of errors and their names, which docs/errors.md explains.  Scripts match on the names,
@@ -133,6 +135,11 @@ enum class ErrorCode { FSDP_ERROR_CODES(FSDP_ENUMERATOR) };
 // The name in brackets of an error line: kZipCrc -> "ZIP_CRC".
 std::string_view code_name(ErrorCode code) noexcept;
 
+// Returns whether an error of this code says nothing about what a file holds: reading failed, was
+// interrupted, or found the file changing.  Code that tries whether a file is of some format takes
+// other errors as "no".
+bool is_no_answer(ErrorCode code) noexcept;
+
 // A remedy for an error.  The code that shows the error words it: the tool names an option, the
 // library a field.
 enum class Remedy {
@@ -181,6 +188,9 @@ Hint take_from_hint(const std::string& key);
 class Error : public std::runtime_error {
  public:
   Error(ErrorCode code, const std::string& message, Hint hint = {});
+  // The message is made of the parts: see cat().
+  template <typename... Parts>
+  Error(ErrorCode code, const Parts&... parts) : Error(code, formats::cat(parts...)) {}
   ErrorCode code() const noexcept { return code_; }
   const Hint& hint() const noexcept { return *hint_; }
   // Returns the same error with context: "context: what()".

@@ -2,7 +2,6 @@
 #include "formats/bytes/base/float16.h"
 
 #include <array>
-#include <cstdint>
 #include <cstring>
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)

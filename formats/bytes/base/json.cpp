@@ -11,7 +11,6 @@
 #include <nlohmann/json.hpp>
 
 #include "formats/bytes/base/characters.h"
-#include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
 
 namespace fsdp::formats {
@@ -48,7 +47,7 @@ class TextIterator {
 // Returns "byte 12 (line 1, column 13)".  Lines and columns count from 1, columns in bytes.
 std::string place(std::string_view text, std::size_t at, std::uint64_t base_offset) {
   const std::string_view before = text.substr(0, at);
-  const auto line = std::count(before.begin(), before.end(), '\n') + 1;
+  const auto line = std::ranges::count(before, '\n') + 1;
   const std::size_t line_begin = before.rfind('\n') + 1;  // npos + 1 is 0
   return cat("byte ", base_offset + at, " (line ", line, ", column ", at - line_begin + 1, ")");
 }
@@ -120,8 +119,8 @@ class Events {
   [[noreturn]] bool parse_error(std::size_t read_count, const std::string& /*token*/,
                                 const nlohmann::json::exception& error) {
     const std::size_t at = std::min(read_count == 0 ? 0 : read_count - 1, text_.size());
-    throw Error(ErrorCode::kJson, cat("not valid JSON at ", place(text_, at, options_.base_offset),
-                                      ": ", reason(error.what())));
+    throw Error(ErrorCode::kJson, "not valid JSON at ", place(text_, at, options_.base_offset),
+                ": ", reason(error.what()));
   }
 
  private:
@@ -133,9 +132,9 @@ class Events {
   void enter() {
     if (++depth_ <= options_.max_depth) return;
     const auto at = static_cast<std::size_t>(reached_ - text_.data()) - 1;
-    throw Error(ErrorCode::kJsonDepth,
-                cat("more than ", options_.max_depth, " arrays and objects inside each other at ",
-                    place(text_, at, options_.base_offset)));
+    throw Error(ErrorCode::kJsonDepth, "more than ", options_.max_depth,
+                " arrays and objects inside each other at ",
+                place(text_, at, options_.base_offset));
   }
   // Returns the offset of the opening quote of the string that was just read: the nearest quote
   // after an even number of backslashes.
@@ -201,13 +200,12 @@ class TreeBuilder : public JsonHandler {
     const Json::Object& members = object.members;
     std::vector<std::size_t> order(members.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
-    std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    std::ranges::sort(order, [&](std::size_t a, std::size_t b) {
       const int difference = members[a].first.compare(members[b].first);
       return difference != 0 ? difference < 0 : a < b;
     });
-    const auto same = std::adjacent_find(
-        order.begin(), order.end(),
-        [&](std::size_t a, std::size_t b) { return members[a].first == members[b].first; });
+    const auto same = std::ranges::adjacent_find(
+        order, [&](std::size_t a, std::size_t b) { return members[a].first == members[b].first; });
     if (same == order.end()) return;
     const auto at =
         static_cast<std::size_t>(object.key_offsets[*std::next(same)] - options_.base_offset);
@@ -326,26 +324,25 @@ Json::Json(std::uint64_t value) {
 const Json* Json::find(std::string_view key) const {
   const Object* members = as_object();
   if (members == nullptr) return nullptr;
-  const auto found = std::find_if(members->begin(), members->end(),
-                                  [&](const auto& member) { return member.first == key; });
+  const auto found = std::ranges::find(*members, key, &Object::value_type::first);
   return found == members->end() ? nullptr : &found->second;
 }
 
 void JsonHandler::big_integer(std::string_view digits, std::uint64_t offset) {
-  throw Error(ErrorCode::kJson,
-              cat("integer ", quote(digits, 40), " at byte ", offset, " does not fit 64 bits"));
+  throw Error(ErrorCode::kJson, "integer ", quote(digits, 40), " at byte ", offset,
+              " does not fit 64 bits");
 }
 
 void parse_json_stream(std::string_view text, JsonHandler& handler, const JsonOptions& options) {
   // nlohmann takes a NUL for the end of the text and skips a byte order mark; RFC 8259 allows
   // neither.
   if (const std::size_t nul = text.find('\0'); nul != std::string_view::npos) {
-    throw Error(ErrorCode::kJson,
-                cat("not valid JSON at ", place(text, nul, options.base_offset), ": a NUL byte"));
+    throw Error(ErrorCode::kJson, "not valid JSON at ", place(text, nul, options.base_offset),
+                ": a NUL byte");
   }
   if (text.starts_with("\xEF\xBB\xBF")) {
-    throw Error(ErrorCode::kJson, cat("not valid JSON at ", place(text, 0, options.base_offset),
-                                      ": a byte order mark"));
+    throw Error(ErrorCode::kJson, "not valid JSON at ", place(text, 0, options.base_offset),
+                ": a byte order mark");
   }
   const char* reached = text.data();
   Events events(text, options, reached, handler);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "formats/bytes/base/error.h"
+#include "formats/bytes/base/interface.h"
 #include "formats/bytes/base/unheld.h"
 
 namespace fsdp::formats {
@@ -70,13 +71,8 @@ Json parse_json(std::string_view text, const JsonOptions& options = {});
 
 // Receives the parts of a JSON text in order: for texts whose tree would take far more memory than
 // the text itself, or whose errors need other codes.
-class JsonHandler {
+class JsonHandler : public Interface {
  public:
-  JsonHandler() = default;
-  JsonHandler(const JsonHandler&) = delete;
-  JsonHandler& operator=(const JsonHandler&) = delete;
-  virtual ~JsonHandler() = default;
-
   virtual void begin_object() = 0;
   // Receives the name of the next member and the offset of its opening quote.  The handler itself
   // must refuse duplicates.

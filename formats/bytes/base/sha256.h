@@ -12,8 +12,6 @@ namespace fsdp::formats {
 class Sha256 {
  public:
   Sha256();
-  Sha256(const Sha256&) = delete;
-  Sha256& operator=(const Sha256&) = delete;
   ~Sha256();
   void add(std::span<const std::byte> bytes);
   // Returns the digest of all bytes added, as 64 lower-case hexadecimal digits, and starts anew.

@@ -69,10 +69,10 @@ std::string_view Unpacked::text() {
 
 // Takes the step's name off the messages.  Throws: the errors listed for `exchange`.
 std::vector<std::string> Team::opened(std::vector<std::string> messages, std::string_view step) {
-  const auto bad = std::find_if(messages.begin(), messages.end(), is_failure);
+  const auto bad = std::ranges::find_if(messages, is_failure);
   if (bad != messages.end()) {
     const bool all_the_same =
-        std::all_of(messages.begin(), messages.end(), [&](const auto& m) { return m == *bad; });
+        std::ranges::all_of(messages, [&](const auto& m) { return m == *bad; });
     const auto who = bad - messages.begin();
     failure_ = failure_from(*bad);
     // A request to stop that also reached this member is not the error of another one.
@@ -86,9 +86,8 @@ std::vector<std::string> Team::opened(std::vector<std::string> messages, std::st
     Unpacked fields(std::string_view(messages[rank]).substr(1));
     const std::string_view at = fields.text();
     if (at != step) {
-      failure_ =
-          Error(ErrorCode::kMismatch, cat("rank ", rank, " is at step ", quote(at), ", but rank ",
-                                          rank_, " is at step ", quote(step)));
+      failure_ = Error(ErrorCode::kMismatch, "rank ", rank, " is at step ", quote(at),
+                       ", but rank ", rank_, " is at step ", quote(step));
       throw Error(*failure_);
     }
     texts.emplace_back(fields.text());
@@ -130,12 +129,11 @@ std::string Team::from_leader(std::string_view step, std::string mine) {
 
 void Team::agree(std::string_view step, const std::string& mine, std::string_view what) {
   const std::vector<std::string> texts = exchange(step, mine);
-  const auto other = std::find_if(texts.begin(), texts.end(),
-                                  [&](const std::string& text) { return text != texts[0]; });
+  const auto other =
+      std::ranges::find_if(texts, [&](const std::string& text) { return text != texts[0]; });
   if (other == texts.end()) return;
   // All members see the same texts, so none has to tell the others.
-  failure_ =
-      Error(ErrorCode::kMismatch, cat("rank ", other - texts.begin(), " ", what, " than rank 0"));
+  failure_ = Error(ErrorCode::kMismatch, "rank ", other - texts.begin(), " ", what, " than rank 0");
   throw Error(*failure_);
 }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "formats/bytes/base/error.h"
+#include "formats/bytes/base/interface.h"
 
 namespace fsdp::formats {
 
@@ -26,13 +27,10 @@ namespace fsdp::formats {
 //
 // A process alone is a team too: its exchanges return what it gives, and several threads may use
 // it.
-class Team {
+class Team : public Interface {
  public:
   Team() = default;
   Team(std::size_t rank, std::size_t size) : rank_(rank), size_(size) {}
-  Team(const Team&) = delete;
-  Team& operator=(const Team&) = delete;
-  virtual ~Team() = default;
 
   std::size_t rank() const { return rank_; }
   std::size_t size() const { return size_; }

@@ -27,41 +27,6 @@ void append_hex(std::string& out, char c) {
   out += buffer.data();
 }
 
-}  // namespace
-
-TextPart::TextPart(bool is_negative, std::uint64_t number) noexcept {
-  char* begin = buffer_.data();
-  if (is_negative) *begin++ = '-';
-  const auto end = std::to_chars(begin, buffer_.data() + buffer_.size(),
-                                 is_negative ? std::uint64_t{0} - number : number);
-  text_ = {buffer_.data(), end.ptr};
-}
-
-TextPart::TextPart(double number) noexcept {
-  const int length = std::snprintf(buffer_.data(), buffer_.size(), "%g", number);
-  text_ = {buffer_.data(), static_cast<std::size_t>(length)};
-}
-
-std::string joined(std::initializer_list<TextPart> parts) {
-  std::size_t size = 0;
-  for (const TextPart& part : parts) size += part.text().size();
-  std::string text;
-  text.reserve(size);
-  for (const TextPart& part : parts) text += part.text();
-  return text;
-}
-
-std::string joined(std::span<const std::string> words, std::string_view between) {
-  std::string text;
-  for (std::size_t i = 0; i < words.size(); ++i) {
-    if (i != 0) text += between;
-    text += words[i];
-  }
-  return text;
-}
-
-namespace {
-
 std::string escaped(std::string_view text) {
   std::string out;
   out.reserve(text.size());
@@ -83,6 +48,15 @@ std::string escaped(std::string_view text) {
 }
 
 }  // namespace
+
+std::string joined(std::span<const std::string> words, std::string_view between) {
+  std::string text;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (i != 0) text += between;
+    text += words[i];
+  }
+  return text;
+}
 
 std::string escape(std::string_view text) {
   // Build services take these as commands at the start of a line.
@@ -228,6 +202,14 @@ std::string nearest(std::string_view word, std::span<const std::string> candidat
     }
   }
   return best;
+}
+
+bool is_url(std::string_view text) {
+  const std::size_t scheme = text.find("://");
+  if (scheme == std::string_view::npos || scheme == 0) return false;
+  return std::all_of(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(scheme), [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '+' || c == '-' || c == '.';
+  });
 }
 
 }  // namespace fsdp::formats

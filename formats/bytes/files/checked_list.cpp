@@ -53,13 +53,12 @@ void check_head(std::string_view tag, std::string_view text) {
 CheckedListWriter::CheckedListWriter(std::string_view tag) : text_(head_of(tag)) {}
 
 void CheckedListWriter::add(const Json::Object& line) {
-  if (const auto name = std::find_if(line.begin(), line.end(),
-                                     [](const auto& member) { return member.first == "name"; });
+  if (const auto name =
+          std::ranges::find_if(line, [](const auto& member) { return member.first == "name"; });
       name != line.end() && !is_utf8(*name->second.as_string())) {
-    throw Error(ErrorCode::kName,
-                cat(quote(*name->second.as_string()),
-                    ": the name is not UTF-8, and JSON cannot hold it; rename the "
-                    "file"));
+    throw Error(ErrorCode::kName, quote(*name->second.as_string()),
+                ": the name is not UTF-8, and JSON cannot hold it; rename the "
+                "file");
   }
   if (!empty_) text_.insert(text_.size() - 1, 1, ',');
   empty_ = false;
@@ -72,9 +71,8 @@ std::string CheckedListWriter::finish() {
 
 void read_checked_list(std::string_view tag, const File& file,
                        const std::function<void(const Json& line)>& line) {
-  if (file.size() > kMaxListBytes) {
-    throw Error(ErrorCode::kLimitSize, cat("has ", file.size(), " bytes, at most ", kMaxListBytes));
-  }
+  if (file.size() > kMaxListBytes)
+    throw Error(ErrorCode::kLimitSize, "has ", file.size(), " bytes, at most ", kMaxListBytes);
   std::string bytes(file.size(), '\0');
   file.read_at(0, std::as_writable_bytes(std::span(bytes)));
   const std::string_view text = bytes;
@@ -112,9 +110,9 @@ void read_checked_list(std::string_view tag, const File& file,
 
 void require_members(const Json& object, std::initializer_list<std::string_view> names) {
   const Json::Object& members = *object.as_object();
-  const bool same =
-      std::equal(members.begin(), members.end(), names.begin(), names.end(),
-                 [](const auto& member, std::string_view name) { return member.first == name; });
+  const bool same = std::ranges::equal(
+      members, names,
+      [](const auto& member, std::string_view name) { return member.first == name; });
   if (same) return;
   std::string wanted;
   for (const std::string_view name : names) wanted += cat(wanted.empty() ? "" : ", ", name);

@@ -2,7 +2,9 @@
 #include "formats/bytes/files/file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 
+#include <cerrno>
 #include <optional>
 
 #include "formats/bytes/base/error.h"
@@ -30,6 +32,14 @@ std::shared_ptr<const File> file_at(const std::filesystem::path& path) {
 std::shared_ptr<const Folder> folder_at(const std::filesystem::path& path) {
   if (in_store(path)) return std::make_shared<StoredFolder>(url_of(path));
   return std::make_shared<LocalFolder>(path);
+}
+
+bool exists_at(const std::filesystem::path& path) {
+  if (in_store(path)) return exists_in_store(path);
+  struct stat info {};
+  if (::lstat(path.c_str(), &info) == 0) return true;
+  if (errno == ENOENT || errno == ENOTDIR || errno == ENAMETOOLONG || errno == EACCES) return false;
+  throw_errno(escape(path.native()));
 }
 
 }  // namespace fsdp::formats

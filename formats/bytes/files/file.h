@@ -16,4 +16,9 @@ std::shared_ptr<const File> file_at(const std::filesystem::path& path);
 // kNotFound, kIo.
 std::shared_ptr<const Folder> folder_at(const std::filesystem::path& path);
 
+// Returns whether something exists at `path`, without following a link; false if a folder on the
+// way may not be searched, or a name is too long.
+// Throws: kIo, kOutOfMemory if that cannot be determined; the errors of stores.
+bool exists_at(const std::filesystem::path& path);
+
 }  // namespace fsdp::formats

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "formats/bytes/base/crc_ledger.h"
+#include "formats/bytes/base/crc32.h"
 #include "formats/bytes/files/file.h"
 
 namespace fsdp::formats {

@@ -7,6 +7,7 @@
 #include <cerrno>
 
 #include "formats/bytes/base/text.h"
+#include "formats/bytes/files/local_file.h"
 #include "formats/bytes/store/snapshot.h"
 
 namespace fsdp::formats {

@@ -4,16 +4,13 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <linux/openat2.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
-#include <functional>
 #include <system_error>
-#include <utility>
 
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
@@ -37,9 +34,9 @@ std::string_view kind_of(mode_t mode) {
 // Opens a file beneath a folder, component by component, for kernels without openat2: no link, no
 // "..", nothing absolute.
 int open_beneath_by_component(int directory, const std::string& path) {
-  FileDescriptor current(::openat(directory, ".", O_PATH | O_DIRECTORY | O_CLOEXEC));
+  FileDescriptor reached(::openat(directory, ".", O_PATH | O_DIRECTORY | O_CLOEXEC));
   std::size_t begin = 0;
-  while (current.get() >= 0) {
+  while (reached.get() >= 0) {
     const std::size_t end = std::min(path.find('/', begin), path.size());
     const std::string part = path.substr(begin, end - begin);
     if (part == ".." || (part.empty() && begin == 0)) {
@@ -49,10 +46,10 @@ int open_beneath_by_component(int directory, const std::string& path) {
     const bool last = end == path.size();
     const int flags = last ? O_RDONLY | O_NONBLOCK : O_PATH | O_DIRECTORY;
     const int fd =
-        ::openat(current.get(), part.empty() ? "." : part.c_str(), flags | O_NOFOLLOW | O_CLOEXEC);
+        ::openat(reached.get(), part.empty() ? "." : part.c_str(), flags | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0 && errno == ELOOP) errno = EXDEV;
     if (last || fd < 0) return fd;
-    current = FileDescriptor(fd);
+    reached = FileDescriptor(fd);
     begin = end + 1;
   }
   return -1;
@@ -77,8 +74,8 @@ void read_fully(int fd, std::uint64_t offset, std::span<std::byte> out, const st
     if (got > 0) {
       done += static_cast<std::size_t>(got);
     } else if (got == 0) {
-      throw Error(ErrorCode::kChanged, cat(name, ": ends at byte ", offset + done, ", but had ",
-                                           size, " bytes when it was opened"));
+      throw Error(ErrorCode::kChanged, name, ": ends at byte ", offset + done, ", but had ", size,
+                  " bytes when it was opened");
     } else if (errno != EINTR) {
       throw_errno(cat(name, ": reading ", out.size(), " bytes at byte ", offset));
     }
@@ -96,33 +93,13 @@ void throw_errno(const std::string& what) {
   throw Error(code, what + ": " + std::generic_category().message(number));
 }
 
-FileDescriptor::FileDescriptor(FileDescriptor&& other) noexcept
-    : fd_(std::exchange(other.fd_, -1)) {}
-
-FileDescriptor& FileDescriptor::operator=(FileDescriptor&& other) noexcept {
-  if (this != &other) {
-    reset();
-    fd_ = std::exchange(other.fd_, -1);
-  }
-  return *this;
-}
-
-FileDescriptor::~FileDescriptor() {
-  reset();
-}
-
-void FileDescriptor::reset() {
-  if (fd_ >= 0) ::close(fd_);
-  fd_ = -1;
-}
-
 LocalFile::LocalFile(FileDescriptor fd, std::string name)
     : File(std::move(name)), fd_(std::move(fd)) {
   struct stat info {};
   if (::fstat(fd_.get(), &info) != 0) throw_errno(this->name());
   if (!S_ISREG(info.st_mode)) {
-    throw Error(ErrorCode::kNotRegular,
-                cat(this->name(), ": is ", kind_of(info.st_mode), ", expected a regular file"));
+    throw Error(ErrorCode::kNotRegular, this->name(), ": is ", kind_of(info.st_mode),
+                ", expected a regular file");
   }
   device_ = info.st_dev;
   inode_ = info.st_ino;
@@ -150,9 +127,8 @@ bool LocalFile::will_read(std::uint64_t offset, std::uint64_t count) const noexc
 void LocalFile::check_unchanged() const {
   struct stat info {};
   if (::fstat(fd_.get(), &info) != 0) throw_errno(name());
-  if (static_cast<std::uint64_t>(info.st_size) != size_ || mtime_of(info) != mtime_ns_) {
+  if (static_cast<std::uint64_t>(info.st_size) != size_ || mtime_of(info) != mtime_ns_)
     throw Error(ErrorCode::kChanged, name() + ": was written to while it was being read");
-  }
 }
 
 LocalFolder::LocalFolder(const std::filesystem::path& path)
@@ -222,15 +198,11 @@ bool is_plain_name(std::string_view name) noexcept {
 
 std::vector<std::string> names_in(int folder, const std::string& shown) {
   // A fresh descriptor: readdir moves the position of the one it is given.
-  const int fd = ::openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) throw_errno(shown);
-  const std::unique_ptr<DIR, int (*)(DIR*)> stream(::fdopendir(fd), &::closedir);
-  if (!stream) {
-    const int number = errno;
-    ::close(fd);
-    errno = number;
-    throw_errno(shown);
-  }
+  FileDescriptor fd(::openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (fd.get() < 0) throw_errno(shown);
+  const std::unique_ptr<DIR, int (*)(DIR*)> stream(::fdopendir(fd.get()), &::closedir);
+  if (!stream) throw_errno(shown);
+  fd.release();
   std::vector<std::string> names;
   errno = 0;
   while (const dirent* entry = ::readdir(stream.get())) {
@@ -239,7 +211,7 @@ std::vector<std::string> names_in(int folder, const std::string& shown) {
     errno = 0;
   }
   if (errno != 0) throw_errno(shown);
-  std::sort(names.begin(), names.end());
+  std::ranges::sort(names);
   return names;
 }
 

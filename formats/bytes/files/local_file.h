@@ -12,25 +12,10 @@
 #include <utility>
 #include <vector>
 
+#include "formats/bytes/base/file_descriptor.h"
 #include "formats/bytes/store/file.h"
 
 namespace fsdp::formats {
-
-// An open descriptor, closed with it.
-class FileDescriptor {
- public:
-  explicit FileDescriptor(int fd = -1) : fd_(fd) {}
-  FileDescriptor(FileDescriptor&& other) noexcept;
-  FileDescriptor& operator=(FileDescriptor&& other) noexcept;
-  ~FileDescriptor();
-  int get() const { return fd_; }
-  void reset();
-  // Returns the descriptor, which the caller then must close.
-  int release() { return std::exchange(fd_, -1); }
-
- private:
-  int fd_;
-};
 
 // A regular file, read with pread: if the file is truncated meanwhile, this gives an error, whereas
 // a mapping would kill the process.

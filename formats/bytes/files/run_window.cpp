@@ -33,8 +33,8 @@ bool in_page_cache(const File& file, std::uint64_t begin, std::uint64_t end) {
   std::vector<unsigned char> pages((end - begin + page - 1) / page);
   const bool known = ::mincore(map, end - begin, pages.data()) == 0;
   ::munmap(map, end - begin);
-  const auto present = std::count_if(pages.begin(), pages.end(),
-                                     [](unsigned char state) { return (state & 1U) != 0; });
+  const auto present =
+      std::ranges::count_if(pages, [](unsigned char state) { return (state & 1U) != 0; });
   return !known || 2 * static_cast<std::uint64_t>(present) >= pages.size();
 }
 

@@ -25,12 +25,10 @@ bool is_seal_name(std::string_view name) {
 }
 
 std::string seal_text(std::vector<SealedFile> files) {
-  std::sort(files.begin(), files.end(),
-            [](const SealedFile& a, const SealedFile& b) { return a.name < b.name; });
+  std::ranges::sort(files, {}, &SealedFile::name);
   CheckedListWriter writer(kTag);
-  for (const SealedFile& file : files) {
+  for (const SealedFile& file : files)
     writer.add({{"name", file.name}, {"bytes", file.bytes}, {"crc32", hex32(file.crc)}});
-  }
   return writer.finish();
 }
 
@@ -44,8 +42,8 @@ std::vector<SealedFile> read_seal(const File& file) {
     require_members(line, {"name", "bytes", "crc32"});
     SealedFile sealed{name_member(line), count_member(line, "bytes"), crc_member(line, "crc32")};
     if (!files.empty() && files.back().name >= sealed.name) {
-      throw Error(ErrorCode::kSeal, cat(quote(sealed.name), " comes after ",
-                                        quote(files.back().name), ", but names must be sorted"));
+      throw Error(ErrorCode::kSeal, quote(sealed.name), " comes after ", quote(files.back().name),
+                  ", but names must be sorted");
     }
     files.push_back(std::move(sealed));
   });

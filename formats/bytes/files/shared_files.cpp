@@ -24,8 +24,8 @@ std::uint64_t number_member(const Json& line, std::string_view name) {
   std::uint64_t number = 0;
   std::from_chars(text.data(), text.data() + text.size(), number, 16);
   if (text == number_text(number)) return number;
-  throw Error(ErrorCode::kSeal, cat(quote(name), " is ", quote(text),
-                                    ", expected sixteen lower-case hexadecimal digits"));
+  throw Error(ErrorCode::kSeal, quote(name), " is ", quote(text),
+              ", expected sixteen lower-case hexadecimal digits");
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ namespace {
 
 std::string lower_case(std::string_view text) {
   std::string out(text);
-  std::transform(out.begin(), out.end(), out.begin(), [](char c) {
+  std::ranges::transform(out, out.begin(), [](char c) {
     return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
   });
   return out;
@@ -29,7 +29,7 @@ std::string complete_target(std::string_view target) {
 }
 
 bool is_host_and_port(std::string_view authority) {
-  return !authority.empty() && std::all_of(authority.begin(), authority.end(), [](char c) {
+  return !authority.empty() && std::ranges::all_of(authority, [](char c) {
     return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' ||
            c == '-' || c == '_' || c == ':' || c == '[' || c == ']';
   });

@@ -18,8 +18,8 @@ Library load() {
   file.find(curl.version_info, "curl_version_info");
   const VersionInfo* version = curl.version_info(0);
   if (version->version_num < kOldest) {
-    throw Error(ErrorCode::kUnsupported, cat("libcurl.so.4: is version ", escape(version->version),
-                                             ", but a URL needs 7.66 or later"));
+    throw Error(ErrorCode::kUnsupported, "libcurl.so.4: is version ", escape(version->version),
+                ", but a URL needs 7.66 or later");
   }
   file.find(curl.global_init, "curl_global_init");
   file.find(curl.easy_strerror, "curl_easy_strerror");
@@ -39,9 +39,8 @@ Library load() {
   file.find(curl.share_init, "curl_share_init");
   file.find(curl.share_setopt, "curl_share_setopt");
   file.find(curl.share_cleanup, "curl_share_cleanup");
-  if (curl.global_init(kGlobalDefault) != kOk) {
+  if (curl.global_init(kGlobalDefault) != kOk)
     throw Error(ErrorCode::kUnsupported, "libcurl.so.4: could not be started");
-  }
   return curl;
 }
 

@@ -80,10 +80,9 @@ std::optional<std::string> percent_decode(std::string_view text, bool plus_is_bl
 std::string encode_query(const Query& query) {
   Query members;
   members.reserve(query.size());
-  for (const auto& [name, value] : query) {
+  for (const auto& [name, value] : query)
     members.emplace_back(percent_encode(name), percent_encode(value));
-  }
-  std::sort(members.begin(), members.end());
+  std::ranges::sort(members);
   std::string out;
   for (const auto& [name, value] : members) {
     if (!out.empty()) out += '&';

@@ -16,9 +16,8 @@ std::optional<std::chrono::seconds> retry_after(const HttpHead& head) {
   const std::string* field = head.find("retry-after");
   if (field == nullptr) return std::nullopt;
   constexpr std::int64_t kMost = 1'000'000;
-  if (const auto seconds = parse_length(*field)) {
+  if (const auto seconds = parse_length(*field))
     return std::chrono::seconds(std::min<std::int64_t>(static_cast<std::int64_t>(*seconds), kMost));
-  }
   const auto date = parse_http_date(*field);
   if (!date) return std::nullopt;
   return std::chrono::seconds(
@@ -60,15 +59,15 @@ Error refusal(const std::string& place, const HttpAnswer& answer, const Dialect&
     case 401:
     case 403:
     case 407:
-      return {ErrorCode::kAccess, cat(place, ": the server refuses: ", words)};
+      return {ErrorCode::kAccess, place, ": the server refuses: ", words};
     case 404:
     case 410:
-      return {ErrorCode::kNotFound, cat(place, ": no such file: ", words)};
+      return {ErrorCode::kNotFound, place, ": no such file: ", words};
     case 412:
     case 416:
-      return {ErrorCode::kChanged, cat(place, ": changed while it was read: ", words)};
+      return {ErrorCode::kChanged, place, ": changed while it was read: ", words};
     default:
-      return {ErrorCode::kNetwork, cat(place, ": the server answers ", words)};
+      return {ErrorCode::kNetwork, place, ": the server answers ", words};
   }
 }
 
@@ -78,9 +77,8 @@ HttpAnswer exchange(HttpClient& client, Patience& patience, const Dialect& diale
     HttpRequest request = make();
     if (request.stall.count() == 0) request.stall = patience.limits().stall;
     // A transfer of a body may go on while bytes come; any other must end by the deadline.
-    if (request.timeout.count() == 0 && sink == nullptr && request.body.empty()) {
+    if (request.timeout.count() == 0 && sink == nullptr && request.body.empty())
       request.timeout = patience.left();
-    }
     try {
       HttpAnswer answer = client.send(request, sink, max_text);
       if (answer.succeeded() || !dialect.passes(answer)) return answer;
@@ -99,13 +97,12 @@ std::optional<Address> next_address(const std::string& place, const Address& fro
   auto next = redirected(from, *location);
   if (!next) {
     // Leaves out the query, which may hold a signature.
-    throw Error(ErrorCode::kNetwork,
-                cat(place, ": the server redirects to ",
-                    quote(location->substr(0, location->find('?'))), ", which is not followed"));
+    throw Error(ErrorCode::kNetwork, place, ": the server redirects to ",
+                quote(location->substr(0, location->find('?'))), ", which is not followed");
   }
   if (hop == kMaxRedirects) {
-    throw Error(ErrorCode::kNetwork,
-                cat(place, ": the server redirects more than ", kMaxRedirects, " times"));
+    throw Error(ErrorCode::kNetwork, place, ": the server redirects more than ", kMaxRedirects,
+                " times");
   }
   return next;
 }

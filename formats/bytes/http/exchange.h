@@ -7,6 +7,7 @@
 #include <string>
 
 #include "formats/bytes/base/error.h"
+#include "formats/bytes/base/interface.h"
 #include "formats/bytes/http/address.h"
 #include "formats/bytes/http/http.h"
 #include "formats/bytes/http/patience.h"
@@ -14,13 +15,8 @@
 namespace fsdp::formats {
 
 // How one kind of server words its refusals.
-class Dialect {
+class Dialect : public Interface {
  public:
-  Dialect() = default;
-  Dialect(const Dialect&) = delete;
-  Dialect& operator=(const Dialect&) = delete;
-  virtual ~Dialect() = default;
-
   // Returns the status and what the server says about it, safe to print: "503".
   virtual std::string words(const HttpAnswer& answer) const;
   // Returns whether the same request may get another answer a moment later.

@@ -47,7 +47,7 @@ void add_head_line(HttpHead& head, std::string_view line) {
     return;
   }
   std::string name(trimmed(line.substr(0, colon)));
-  std::transform(name.begin(), name.end(), name.begin(), [](char c) {
+  std::ranges::transform(name, name.begin(), [](char c) {
     return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
   });
   head.fields.emplace_back(std::move(name), trimmed(line.substr(colon + 1)));
@@ -55,22 +55,20 @@ void add_head_line(HttpHead& head, std::string_view line) {
 
 std::string strong_etag(std::string_view etag) {
   if (etag.starts_with("W/") || etag.starts_with("w/")) return {};
-  if (etag.size() >= 2 && etag.front() == '"' && etag.back() == '"') {
+  if (etag.size() >= 2 && etag.front() == '"' && etag.back() == '"')
     etag = etag.substr(1, etag.size() - 2);
-  }
   // Accepts what may stand between the quotes [8.8.3]; other characters would break a request that
   // sends the ETag back.
-  const bool plain = std::all_of(etag.begin(), etag.end(),
-                                 [](char c) { return c > 0x20 && c < 0x7F && c != '"'; });
+  const bool plain =
+      std::ranges::all_of(etag, [](char c) { return c > 0x20 && c < 0x7F && c != '"'; });
   return plain ? std::string(etag) : std::string();
 }
 
 std::optional<std::uint64_t> parse_length(std::string_view text) {
   std::uint64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value > INT64_MAX) {
+  if (error != std::errc() || end != text.data() + text.size() || value > INT64_MAX)
     return std::nullopt;
-  }
   return value;
 }
 
@@ -80,9 +78,8 @@ std::optional<ContentRange> parse_content_range(std::string_view text) {
   text.remove_prefix(kUnit.size());
   const std::size_t dash = text.find('-');
   const std::size_t slash = text.find('/');
-  if (dash == std::string_view::npos || slash == std::string_view::npos || dash > slash) {
+  if (dash == std::string_view::npos || slash == std::string_view::npos || dash > slash)
     return std::nullopt;
-  }
   const auto first = parse_length(text.substr(0, dash));
   const auto last = parse_length(text.substr(dash + 1, slash - dash - 1));
   if (!first || !last || *last < *first) return std::nullopt;
@@ -106,9 +103,8 @@ std::optional<StoredFile> file_of_head(const HttpHead& head) {
     file.bytes = *parsed;
   }
   if (const std::string* etag = head.find("etag")) file.version = strong_etag(*etag);
-  if (const std::string* date = head.find("last-modified")) {
+  if (const std::string* date = head.find("last-modified"))
     file.mtime_ns = parse_http_date(*date).value_or(0);
-  }
   return file;
 }
 

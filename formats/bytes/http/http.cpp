@@ -1,20 +1,47 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "formats/bytes/http/http.h"
 
+#include <signal.h>
+#include <time.h>
+
 #include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <exception>
 #include <mutex>
 #include <new>
+#include <string_view>
 
 #include "formats/bytes/base/interrupt.h"
 #include "formats/bytes/base/text.h"
-#include "formats/bytes/http/curl_handles.h"
 #include "formats/bytes/http/curl_library.h"
-#include "formats/bytes/http/no_pipe_signal.h"
 
 namespace fsdp::formats {
+namespace curl {
+
+// A handle with its open connections.
+struct Connection : NotCopied {
+  const Library* curl = nullptr;
+  Easy* easy = nullptr;
+  Multi* multi = nullptr;
+
+  explicit Connection(const Library& library)
+      : curl(&library), easy(library.easy_init()), multi(library.multi_init()) {
+    if (easy == nullptr || multi == nullptr) {
+      close();
+      throw std::bad_alloc();
+    }
+  }
+  ~Connection() { close(); }
+
+  void close() {
+    if (easy != nullptr) curl->easy_cleanup(easy);
+    if (multi != nullptr) curl->multi_cleanup(multi);
+  }
+};
+
+}  // namespace curl
+
 namespace {
 
 constexpr std::size_t kMaxRefusal = std::size_t{64} << 10U;
@@ -25,6 +52,69 @@ constexpr long kConnectMs = 10'000;
 // Bytes per second; a slower transfer counts as stalled.
 constexpr long kSlowestBytes = 1024;
 constexpr std::size_t kMaxIdle = 128;
+
+// The fields of a request as a list of libcurl.
+class FieldList : NotCopied {
+ public:
+  // Throws: TransferError if a value has a line end; std::bad_alloc.
+  FieldList(const curl::Library& library, const HttpRequest& request);
+  ~FieldList() { curl_.slist_free_all(list_); }
+
+  curl::List* get() const { return list_; }
+
+ private:
+  void add(const std::string& line);
+
+  const curl::Library& curl_;
+  curl::List* list_ = nullptr;
+};
+
+FieldList::FieldList(const curl::Library& library, const HttpRequest& request) : curl_(library) {
+  for (const auto& [name, value] : request.fields) {
+    // Text after a line end would become another field.
+    if (value.find_first_of(std::string_view("\r\n\0", 3)) != std::string::npos)
+      throw TransferError(cat("the value of the field ", name, " has a line end"), 1);
+  }
+  for (const auto& [name, value] : request.fields) add(cat(name, ": ", value));
+  // Removes two fields that libcurl adds: the Content-Type of a form, and Expect, which costs a
+  // round trip before a long body, or a second if the server does not answer.
+  if (!request.body.empty() || request.method == "PUT" || request.method == "POST") {
+    add("Expect:");
+    if (std::ranges::none_of(request.fields,
+                             [](const auto& field) { return field.first == "content-type"; })) {
+      add("Content-Type:");
+    }
+  }
+}
+
+void FieldList::add(const std::string& line) {
+  curl::List* longer = curl_.slist_append(list_, line.c_str());
+  if (longer == nullptr) throw std::bad_alloc();
+  list_ = longer;
+}
+
+// Blocks SIGPIPE in this thread while libcurl writes to sockets that may be closed, and drops
+// signals that came.  libcurl's own handler would be the whole process's.
+class NoPipeSignal : NotCopied {
+ public:
+  NoPipeSignal() {
+    ::sigemptyset(&pipe_);
+    ::sigaddset(&pipe_, SIGPIPE);
+    ::pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
+  }
+  ~NoPipeSignal() {
+    if (::sigismember(&before_, SIGPIPE) == 0) {
+      const timespec no_time{};
+      while (::sigtimedwait(&pipe_, nullptr, &no_time) == SIGPIPE) {
+      }
+    }
+    ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+
+ private:
+  sigset_t pipe_{};
+  sigset_t before_{};
+};
 
 // Returns how often to try a request that failed with this code.
 unsigned tries_after(int code) {
@@ -73,9 +163,8 @@ struct Transfer {
       return !enough;
     }
     const std::size_t most = answer.succeeded() ? max_text : kMaxRefusal;
-    if (answer.succeeded() && bytes.size() > most - answer.text.size()) {
+    if (answer.succeeded() && bytes.size() > most - answer.text.size())
       throw TransferError(cat("the answer has more than ", human_bytes(most)), 1);
-    }
     answer.text.append(reinterpret_cast<const char*>(bytes.data()),
                        std::min(bytes.size(), most - answer.text.size()));
     return true;
@@ -125,7 +214,7 @@ struct HttpClient::State {
   const char* authorities = environment_path({"AWS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE"});
   const char* authority_folder = environment_path({"SSL_CERT_DIR"});
   std::mutex mutex;
-  std::vector<std::unique_ptr<Connection>> idle;
+  std::vector<std::unique_ptr<curl::Connection>> idle;
 
   State() : share(curl.share_init()) {
     if (share == nullptr) throw std::bad_alloc();
@@ -135,15 +224,13 @@ struct HttpClient::State {
     curl.share_setopt(share, curl::kShareData, curl::kLockDataDns);
     curl.share_setopt(share, curl::kShareData, curl::kLockDataSslSession);
   }
-  State(const State&) = delete;
-  State& operator=(const State&) = delete;
   ~State() {
     idle.clear();
     curl.share_cleanup(share);
   }
 
   // Prefers the connection used last, which is likeliest to be open still.
-  std::unique_ptr<Connection> borrow() {
+  std::unique_ptr<curl::Connection> borrow() {
     {
       const std::scoped_lock lock(mutex);
       if (!idle.empty()) {
@@ -152,17 +239,17 @@ struct HttpClient::State {
         return connection;
       }
     }
-    return std::make_unique<Connection>(curl);
+    return std::make_unique<curl::Connection>(curl);
   }
 
-  void give_back(std::unique_ptr<Connection> connection) {
+  void give_back(std::unique_ptr<curl::Connection> connection) {
     const std::scoped_lock lock(mutex);
     if (idle.size() < kMaxIdle) idle.push_back(std::move(connection));
   }
 
   void describe(curl::Easy* easy, const HttpRequest& request, const FieldList& fields,
                 Transfer& transfer, std::array<char, curl::kErrorBufferBytes>& words) const;
-  int perform(const Connection& connection, const HttpRequest& request) const;
+  int perform(const curl::Connection& connection, const HttpRequest& request) const;
 };
 
 void HttpClient::State::describe(curl::Easy* easy, const HttpRequest& request,
@@ -217,17 +304,17 @@ void HttpClient::State::describe(curl::Easy* easy, const HttpRequest& request,
   } else {
     set(curl::kHttpGet, 1L);
   }
-  if (request.method != "GET" && request.method != "HEAD") {
+  if (request.method != "GET" && request.method != "HEAD")
     set(curl::kCustomRequest, request.method.c_str());
-  }
   set(curl::kHttpHeader, fields.get());
 }
 
-int HttpClient::State::perform(const Connection& connection, const HttpRequest& request) const {
+int HttpClient::State::perform(const curl::Connection& connection,
+                               const HttpRequest& request) const {
   const NoPipeSignal no_pipe_signal;
   if (curl.multi_add_handle(connection.multi, connection.easy) != curl::kOk) throw std::bad_alloc();
   struct Remove {
-    const Connection& connection;
+    const curl::Connection& connection;
     ~Remove() { connection.curl->multi_remove_handle(connection.multi, connection.easy); }
   } const remove{connection};
   for (;;) {
@@ -261,9 +348,8 @@ HttpAnswer HttpClient::send(const HttpRequest& request, HttpSink* sink, std::siz
   if (code == curl::kOk) state_->give_back(std::move(connection));
   if (transfer.thrown) std::rethrow_exception(transfer.thrown);
   // libcurl reports both with the same code.
-  if (code == curl::kOutOfMemory) {
+  if (code == curl::kOutOfMemory)
     throw TransferError("a line of the answer's head is too long, or libcurl is out of memory", 3);
-  }
   // A refusal that came during the upload says more than the connection that broke after it.
   if (code != curl::kOk && !transfer.enough && transfer.answer.head.status < 400) {
     const std::string_view said =

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "formats/bytes/base/interface.h"
 #include "formats/bytes/http/headers.h"
 
 namespace fsdp::formats {
@@ -32,13 +33,8 @@ struct HttpRequest {
 };
 
 // Receives the body of an answer.
-class HttpSink {
+class HttpSink : public Interface {
  public:
-  HttpSink() = default;
-  HttpSink(const HttpSink&) = delete;
-  HttpSink& operator=(const HttpSink&) = delete;
-  virtual ~HttpSink() = default;
-
   // Called with the head when a 2xx answer begins to have a body.  An exception ends the request
   // and is thrown on.
   virtual void begin(const HttpHead& head) = 0;
@@ -76,8 +72,6 @@ class HttpClient {
  public:
   // Loads libcurl.  Throws: kUnsupported, naming what is missing.
   HttpClient();
-  HttpClient(const HttpClient&) = delete;
-  HttpClient& operator=(const HttpClient&) = delete;
   ~HttpClient();
 
   // Returns redirects as answers.  `sink`: receives the body of a 2xx answer; null: the body

@@ -22,8 +22,8 @@ unsigned positive_number(const char* name, unsigned otherwise) {
   const auto number = parse_length(text);
   constexpr std::uint64_t kMost = 1'000'000;
   if (!number || *number == 0 || *number > kMost) {
-    throw Error(ErrorCode::kUsage,
-                cat(name, " is ", quote(text), ", which is not a number from 1 to ", kMost));
+    throw Error(ErrorCode::kUsage, name, " is ", quote(text), ", which is not a number from 1 to ",
+                kMost);
   }
   return static_cast<unsigned>(*number);
 }

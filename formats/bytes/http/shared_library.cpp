@@ -12,17 +12,14 @@ SharedLibrary::SharedLibrary(const std::string& file, const std::string& package
     : file_(file), handle_(::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL)) {
   if (handle_ == nullptr) {
     const char* words = ::dlerror();  // NOLINT(concurrency-mt-unsafe): glibc keeps one per thread
-    throw Error(ErrorCode::kUnsupported,
-                cat("a URL needs ", file, ", which could not be loaded (",
-                    escape(words == nullptr ? "no reason given" : words), "); install ", package));
+    throw Error(ErrorCode::kUnsupported, "a URL needs ", file, ", which could not be loaded (",
+                escape(words == nullptr ? "no reason given" : words), "); install ", package);
   }
 }
 
 void* SharedLibrary::address(const char* name) const {
   void* found = ::dlsym(handle_, name);
-  if (found == nullptr) {
-    throw Error(ErrorCode::kUnsupported, cat(file_, ": has no function ", name));
-  }
+  if (found == nullptr) throw Error(ErrorCode::kUnsupported, file_, ": has no function ", name);
   return found;
 }
 

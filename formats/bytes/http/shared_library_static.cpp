@@ -8,10 +8,9 @@ namespace fsdp::formats {
 
 SharedLibrary::SharedLibrary(const std::string& file, const std::string& /*package*/)
     : file_(file) {
-  throw Error(ErrorCode::kUnsupported,
-              cat("a URL needs ", file,
-                  ", which a static program cannot load; a build that is not static reads URLs "
-                  "(docs/install.md)"));
+  throw Error(ErrorCode::kUnsupported, "a URL needs ", file,
+              ", which a static program cannot load; a build that is not static reads URLs "
+              "(docs/install.md)");
 }
 
 void* SharedLibrary::address(const char* /*name*/) const {

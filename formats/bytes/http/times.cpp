@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <chrono>
 #include <ctime>
 
@@ -27,9 +26,8 @@ struct Civil {
 };
 
 std::optional<std::int64_t> nanoseconds_of(const Civil& civil) {
-  if (!civil.year || !civil.month || !civil.day || !civil.hour || !civil.minute || !civil.second) {
+  if (!civil.year || !civil.month || !civil.day || !civil.hour || !civil.minute || !civil.second)
     return std::nullopt;
-  }
   using namespace std::chrono;  // NOLINT(google-build-using-namespace): of literals and calendars
   const year_month_day date{year(*civil.year), month(static_cast<unsigned>(*civil.month)),
                             day(static_cast<unsigned>(*civil.day))};
@@ -64,7 +62,7 @@ std::optional<std::int64_t> parse_http_date(std::string_view text) {
       text[7] != ' ' || text[11] != ' ' || text[16] != ' ' || text[19] != ':' || text[22] != ':') {
     return std::nullopt;
   }
-  const auto* month = std::find(kMonths.begin(), kMonths.end(), text.substr(8, 3));
+  const auto* month = std::ranges::find(kMonths, text.substr(8, 3));
   if (month == kMonths.end()) return std::nullopt;
   return nanoseconds_of({digits_at(text, 12, 4), static_cast<int>(month - kMonths.begin()) + 1,
                          digits_at(text, 5, 2), digits_at(text, 17, 2), digits_at(text, 20, 2),

@@ -94,9 +94,8 @@ struct XmlRun {
   void text(std::string_view characters) {
     if (open.empty()) return;
     std::string& to = open.back().text;
-    if (characters.size() > kMaxText - to.size()) {
+    if (characters.size() > kMaxText - to.size())
       refuse(cat("with text of more than ", human_bytes(kMaxText), " in ", quote(path)));
-    }
     to += characters;
   }
 

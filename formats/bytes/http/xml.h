@@ -5,20 +5,18 @@
 #include <string>
 #include <string_view>
 
+#include "formats/bytes/base/interface.h"
+
 namespace fsdp::formats {
 
 // Receives elements as they begin and end.  A path leads from the outermost element to this one,
-// without namespace prefixes: "ListBucketResult/Contents/Key".
-class XmlHandler {
+// without namespace prefixes: "ListBucketResult/Contents/Key".  A handler that overrides nothing
+// ignores everything.
+class XmlHandler : public Interface {
  public:
-  XmlHandler() = default;
-  XmlHandler(const XmlHandler&) = delete;
-  XmlHandler& operator=(const XmlHandler&) = delete;
-  virtual ~XmlHandler() = default;
-
-  virtual void begin(std::string_view path) = 0;
+  virtual void begin(std::string_view /*path*/) {}
   // `text`: the characters between the element's tags, without those of elements in it.
-  virtual void end(std::string_view path, const std::string& text) = 0;
+  virtual void end(std::string_view /*path*/, const std::string& /*text*/) {}
 };
 
 // Reads a whole document.  Refuses a document type (and so every entity of its own), elements more

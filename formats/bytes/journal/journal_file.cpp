@@ -59,7 +59,7 @@ std::string whole_file(const FileDescriptor& fd, const std::string& shown) {
 }
 
 bool only_zeros(std::string_view text) {
-  return std::all_of(text.begin(), text.end(), [](char c) { return c == '\0'; });
+  return std::ranges::all_of(text, [](char c) { return c == '\0'; });
 }
 
 void pack(Packed& out, const JournalEntry& entry) {
@@ -86,7 +86,7 @@ JournalEntry unpacked(Unpacked& in) {
     // Each run copies its file's name: a name longer than any path would take its bytes for every
     // run.
     if (names.back().size() >= PATH_MAX)
-      throw Error(ErrorCode::kTruncated, cat("a name of ", names.back().size(), " bytes"));
+      throw Error(ErrorCode::kTruncated, "a name of ", names.back().size(), " bytes");
   }
   for (std::uint64_t left = runs; left != 0; --left) {
     const std::uint64_t name = in.number();

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <optional>
 
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/interrupt.h"
@@ -39,10 +38,6 @@ std::string inode_text(int fd) {
   const bool born = (info.stx_mask & STATX_BTIME) != 0;
   return cat(info.stx_ino, " ", born ? info.stx_btime.tv_sec : 0, ".",
              born ? info.stx_btime.tv_nsec : 0);
-}
-
-void sync(const FileDescriptor& fd, const std::string& shown) {
-  if (::fsync(fd.get()) != 0 && errno != EINVAL) throw_errno(shown + ": fsync");
 }
 
 }  // namespace
@@ -151,7 +146,7 @@ void RunJournal::read_entries() {
     }
     // Cuts off a torn record, so that the next record follows a whole one.
     if (::ftruncate(fd.get(), static_cast<off_t>(read.sound_bytes)) != 0) throw_errno(shown(name));
-    sync(fd, shown(name));
+    sync_folder(fd.get(), shown(name) + ": fsync");
   }
 }
 
@@ -192,7 +187,7 @@ void RunJournal::begin(const OutputPlace& place, int temporary) {
     if (fd.get() < 0) throw_errno(shown(rank_name(rank)));
     if (rank == 0) own_ = std::move(fd);
   }
-  sync(folder_, output_);
+  sync_folder(folder_.get(), output_ + ": fsync");
   place.sync_parent();  // Makes the temporary's name durable; journals are useless without it.
 }
 

@@ -12,11 +12,8 @@
 #include <string_view>
 #include <utility>
 
-#include <climits>
-
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
-#include "formats/bytes/base/url.h"
 #include "formats/bytes/files/seal.h"
 #include "formats/bytes/outputs/joined.h"
 #include "formats/bytes/outputs/local_output.h"
@@ -91,7 +88,7 @@ class LocalAtomicFile : public AtomicFile, private LocalOutput {
     const auto info = place_.existing();
     if (!info) return;
     const auto refuse = [&](std::string_view why) {
-      return Error(ErrorCode::kNotRegular, cat(place_.shown(), ": is ", why));
+      return Error(ErrorCode::kNotRegular, place_.shown(), ": is ", why);
     };
     if (S_ISDIR(info->st_mode)) throw refuse("a folder, expected a file");
     if (S_ISLNK(info->st_mode)) throw refuse("a symbolic link; name the file it leads to");
@@ -103,10 +100,10 @@ class LocalAtomicFile : public AtomicFile, private LocalOutput {
   void check_seal_name() const {
     const std::size_t bytes = OutputPlace::temporary_of(sidecar_name(place_.name())).size();
     if (!options_.seal || bytes <= NAME_MAX) return;
-    throw Error(ErrorCode::kUsage, cat(place_.shown(),
-                                       ": the name is too long for a seal beside it; its temporary "
-                                       "would have ",
-                                       bytes, " bytes, at most ", NAME_MAX));
+    throw Error(ErrorCode::kUsage, place_.shown(),
+                ": the name is too long for a seal beside it; its temporary "
+                "would have ",
+                bytes, " bytes, at most ", NAME_MAX);
   }
 
   void remove_old_seal() const {

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "formats/bytes/base/interface.h"
 #include "formats/bytes/outputs/file.h"
 #include "formats/bytes/outputs/options.h"
 
@@ -23,12 +24,8 @@ namespace fsdp::formats {
 // A seal of the previous file (sidecar_name) is removed before the new file appears, and the new
 // seal is written after: whenever the process ends, there is never a seal beside a file that it was
 // not made for.
-class AtomicFile {
+class AtomicFile : public Interface {
  public:
-  AtomicFile() = default;
-  AtomicFile(const AtomicFile&) = delete;
-  AtomicFile& operator=(const AtomicFile&) = delete;
-  virtual ~AtomicFile() = default;
   virtual OutputFile& file() = 0;
   // Finishes the file, renames it into place (unless another one appeared meanwhile and `replace`
   // is not set), and fsyncs the folder.

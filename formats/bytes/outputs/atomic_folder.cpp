@@ -21,7 +21,6 @@
 
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
-#include "formats/bytes/base/url.h"
 #include "formats/bytes/outputs/joined.h"
 #include "formats/bytes/outputs/local_output.h"
 #include "formats/bytes/outputs/stored.h"
@@ -44,7 +43,7 @@ bool replaceable(int folder, const std::string& name, const std::string& shown,
   if (nested) return false;
   const FileDescriptor inner = open_folder_in(folder, name, shown);
   const std::vector<std::string> names = names_in(inner.get(), shown);
-  return !names.empty() && std::all_of(names.begin(), names.end(), [&](const std::string& n) {
+  return !names.empty() && std::ranges::all_of(names, [&](const std::string& n) {
     return replaceable(inner.get(), n, shown, replaced, true);
   });
 }
@@ -189,8 +188,8 @@ class LocalAtomicFolder : public SharedFolder, private LocalOutput {
     if (slash != std::string::npos) found.name = name.substr(slash + 1);
     const std::string inner = slash == std::string::npos ? std::string() : name.substr(0, slash);
     if (!is_plain_name(found.name) || (slash != std::string::npos && !is_plain_name(inner))) {
-      throw Error(ErrorCode::kPath,
-                  cat(place_.shown(), ": ", quote(name), " is not the name of a file in a folder"));
+      throw Error(ErrorCode::kPath, place_.shown(), ": ", quote(name),
+                  " is not the name of a file in a folder");
     }
     if (slash == std::string::npos) return found;
     FileDescriptor& fd = folders_[inner];
@@ -262,12 +261,10 @@ class LocalAtomicFolder : public SharedFolder, private LocalOutput {
   void put_in_place() {
     look();
     if (options_.seal) write_seal();
-    const auto sync = [&](const FileDescriptor& folder) {
-      if (::fsync(folder.get()) != 0 && errno != EINVAL) throw_errno(place_.shown() + ": fsync");
-    };
     if (options_.sync) {
-      for (const auto& [name, folder] : folders_) sync(folder);
-      sync(temporary_);
+      const std::string what = place_.shown() + ": fsync";
+      for (const auto& [name, folder] : folders_) sync_folder(folder.get(), what);
+      sync_folder(temporary_.get(), what);
       new_folders_.sync();
     }
     std::unique_lock committing(commit_mutex());  // See Note [abandoning outputs].
@@ -316,11 +313,11 @@ class LocalAtomicFolder : public SharedFolder, private LocalOutput {
     try {
       note_placed(committing);
     } catch (const Error& e) {
-      throw Error(e.code(), cat(e.what(), "; the old folder is now ", place_.shown_temporary()));
+      throw Error(e.code(), e.what(), "; the old folder is now ", place_.shown_temporary());
     }
     const auto left = [&](ErrorCode code, std::string_view why) {
-      return Error(code, cat(why, "; the new folder is in place, and the old one remains as ",
-                             place_.shown_temporary()));
+      return Error(code, why, "; the new folder is in place, and the old one remains as ",
+                   place_.shown_temporary());
     };
     try {
       remove_files_in(old.get(), place_.shown());

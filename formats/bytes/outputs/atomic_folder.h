@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "formats/bytes/base/interface.h"
 #include "formats/bytes/files/file.h"
 #include "formats/bytes/files/seal.h"
 #include "formats/bytes/outputs/file.h"
@@ -25,12 +26,8 @@ namespace fsdp::formats {
 // locks and permissions are as for AtomicFile.  A slash after the destination is allowed.
 //
 // A destination that is a URL lies in a store: see Note [outputs in a store].
-class AtomicFolder {
+class AtomicFolder : public Interface {
  public:
-  AtomicFolder() = default;
-  AtomicFolder(const AtomicFolder&) = delete;
-  AtomicFolder& operator=(const AtomicFolder&) = delete;
-  virtual ~AtomicFolder() = default;
   // Adds a new file of that name to the folder: a plain name, or one in a folder inside it, "a/b";
   // the inner folder is made if it is missing.  `commit` finishes the file; with many files the
   // caller must finish them earlier, because each open file takes a descriptor.

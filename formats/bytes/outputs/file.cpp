@@ -10,7 +10,6 @@
 #include <cerrno>
 #include <vector>
 
-#include "formats/bytes/base/crc32.h"
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
 #include "formats/bytes/files/direct_io.h"
@@ -40,8 +39,8 @@ int OutputFile::take_space(off_t bytes) {
 
 void OutputFile::reserve(std::uint64_t bytes) {
   if (bytes > static_cast<std::uint64_t>(INT64_MAX)) {
-    throw Error(ErrorCode::kNoSpace,
-                cat(name_, ": ", bytes, " bytes are needed, more than any file can hold"));
+    throw Error(ErrorCode::kNoSpace, name_, ": ", bytes,
+                " bytes are needed, more than any file can hold");
   }
   if (take_space(static_cast<off_t>(bytes)) == 0) return;
   const int number = errno;
@@ -81,8 +80,8 @@ void OutputFile::put_at(std::uint64_t offset, std::span<const std::byte> bytes) 
 void OutputFile::put(std::uint64_t offset, std::span<const std::byte> bytes, bool kept) {
   if (bytes.size() > static_cast<std::uint64_t>(INT64_MAX) ||
       offset > static_cast<std::uint64_t>(INT64_MAX) - bytes.size()) {
-    throw Error(ErrorCode::kNoSpace, cat(name_, ": ", bytes.size(), " bytes at byte ", offset,
-                                         " are beyond what any file can hold"));
+    throw Error(ErrorCode::kNoSpace, name_, ": ", bytes.size(), " bytes at byte ", offset,
+                " are beyond what any file can hold");
   }
   const std::uint64_t begin = offset;
   const std::uint64_t count = bytes.size();

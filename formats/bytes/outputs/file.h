@@ -13,7 +13,7 @@
 #include <string>
 #include <utility>
 
-#include "formats/bytes/base/crc_ledger.h"
+#include "formats/bytes/base/crc32.h"
 #include "formats/bytes/files/local_file.h"
 
 namespace fsdp::formats {
@@ -27,8 +27,6 @@ class OutputFile {
   // `summed`: its checksum will be needed; `fd` is open for reading as well.
   OutputFile(FileDescriptor fd, std::string name, bool synced = false, bool summed = false)
       : fd_(std::move(fd)), name_(std::move(name)), synced_(synced), summed_(summed) {}
-  OutputFile(const OutputFile&) = delete;
-  OutputFile& operator=(const OutputFile&) = delete;
   virtual ~OutputFile() = default;
   // Makes the file `bytes` long and reserves the disk space at once, so that a full disk is an
   // early error.

@@ -83,9 +83,8 @@ bool on_one_file_system(const File& source, const std::filesystem::path& folder)
   struct statx there {};
   constexpr unsigned kWanted = STATX_MNT_ID;
   if (::statx(source.fd(), "", AT_EMPTY_PATH, kWanted, &file) != 0) throw_errno(source.name());
-  if (::statx(AT_FDCWD, folder.c_str(), 0, kWanted, &there) != 0) {
+  if (::statx(AT_FDCWD, folder.c_str(), 0, kWanted, &there) != 0)
     throw_errno(escape(folder.native()));
-  }
   return file.stx_dev_major == there.stx_dev_major && file.stx_dev_minor == there.stx_dev_minor &&
          file.stx_mnt_id == there.stx_mnt_id;
 }

@@ -9,7 +9,6 @@
 #include <array>
 #include <cerrno>
 #include <random>
-#include <utility>
 
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
@@ -48,9 +47,8 @@ JoinedFolder::JoinedFolder(const std::filesystem::path& destination,
                            const std::string& invitation) {
   const OutputPlace place(destination, OutputKind::kFolder);
   shown_ = place.shown();
-  if (!is_plain_name(invitation)) {
-    throw Error(ErrorCode::kPath, cat(shown_, ": ", quote(invitation), " is not an invitation"));
-  }
+  if (!is_plain_name(invitation))
+    throw Error(ErrorCode::kPath, shown_, ": ", quote(invitation), " is not an invitation");
   folder_ =
       open_for_output(place.parent(), place.temporary(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0);
   struct stat info {};
@@ -58,21 +56,18 @@ JoinedFolder::JoinedFolder(const std::filesystem::path& destination,
       ::fstatat(folder_.get(), invitation.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0) {
     return;
   }
-  if (errno != ENOENT && errno != ENOTDIR) {
-    throw_errno(cat(shown_, ": ", place.shown_temporary()));
-  }
-  throw Error(ErrorCode::kNotFound,
-              cat(shown_, ": the folder being written, ", place.shown_temporary(),
-                  folder_.get() < 0 ? ", is not there" : ", is another one",
-                  "; is it on a file system that all writers share?"));
+  if (errno != ENOENT && errno != ENOTDIR) throw_errno(cat(shown_, ": ", place.shown_temporary()));
+  throw Error(ErrorCode::kNotFound, shown_, ": the folder being written, ", place.shown_temporary(),
+              folder_.get() < 0 ? ", is not there" : ", is another one",
+              "; is it on a file system that all writers share?");
 }
 
 std::unique_ptr<OutputFile> JoinedFolder::add_file(const std::string& name, bool synced,
                                                    bool summed) const {
   const std::string shown = cat(shown_, "/", escape(name));
   if (!is_plain_name(name)) {
-    throw Error(ErrorCode::kPath,
-                cat(shown_, ": ", quote(name), " is not the name of a file in a folder"));
+    throw Error(ErrorCode::kPath, shown_, ": ", quote(name),
+                " is not the name of a file in a folder");
   }
   return std::make_unique<OutputFile>(create_for_output(folder_.get(), name, shown), shown, synced,
                                       summed);
@@ -114,10 +109,9 @@ std::unique_ptr<OutputFile> join_file(Team& team, const std::filesystem::path& d
   if (fd.get() < 0 && errno != ENOENT)
     throw_errno(cat(place.shown(), ": ", place.shown_temporary()));
   if (fd.get() < 0 || !holds(fd.get(), at, token)) {
-    throw Error(ErrorCode::kNotFound,
-                cat(place.shown(), ": the file being written, ", place.shown_temporary(),
-                    fd.get() < 0 ? ", is not there" : ", is another one",
-                    "; is it on a file system that all ranks share?"));
+    throw Error(ErrorCode::kNotFound, place.shown(), ": the file being written, ",
+                place.shown_temporary(), fd.get() < 0 ? ", is not there" : ", is another one",
+                "; is it on a file system that all ranks share?");
   }
   team.exchange("the output was found");
   team.exchange("the output is as before");

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "formats/bytes/base/error.h"
+#include "formats/bytes/base/interface.h"
 #include "formats/bytes/outputs/file.h"
 
 namespace fsdp::formats {
@@ -31,12 +32,8 @@ struct JournalEntry {
 
 // A journal that records nothing: what an earlier run left is removed, and this run leaves nothing.
 // journal/run_journal.h has the other kind.
-class Journal {
+class Journal : public Interface {
  public:
-  Journal() = default;
-  Journal(const Journal&) = delete;
-  Journal& operator=(const Journal&) = delete;
-  virtual ~Journal() = default;
   virtual bool records() const { return false; }
   // Returns whether this run was asked to go on with an earlier one.
   virtual bool asked() const { return false; }

@@ -6,7 +6,6 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <utility>
 
 #include "formats/bytes/base/text.h"
 
@@ -83,8 +82,7 @@ void LocalOutput::note_placed(std::unique_lock<std::mutex>& committing) {
     try {
       place_.sync_parent();
     } catch (const Error& e) {
-      throw Error(e.code(),
-                  cat(e.what(), "; the new one is in place, but may not survive a power cut"));
+      throw Error(e.code(), e.what(), "; the new one is in place, but may not survive a power cut");
     }
   }
   options_.journal->end();
@@ -113,7 +111,7 @@ void look_before_commit(const std::filesystem::path& written, const std::string&
   } catch (const Error& error) {
     throw error.saying(renamed(error.what()));
   } catch (const std::filesystem::filesystem_error& error) {
-    throw Error(ErrorCode::kIo, cat(shown, ": ", error.code().message()));
+    throw Error(ErrorCode::kIo, shown, ": ", error.code().message());
   }
 }
 
@@ -122,7 +120,7 @@ bool flag_unsupported() {
 }
 
 Error without_seal(ErrorCode code, std::string_view why, const std::string& shown) {
-  return {code, cat(why, "; the new ", shown, " is in place, without a seal")};
+  return {code, why, "; the new ", shown, " is in place, without a seal"};
 }
 
 }  // namespace fsdp::formats

@@ -21,15 +21,11 @@ namespace fsdp::formats {
 // Removes the temporary and new folders at destruction, unless `note_placed` was called or the
 // journal keeps them.
 class LocalOutput : private Unfinished {
- public:
-  LocalOutput(const LocalOutput&) = delete;
-  LocalOutput& operator=(const LocalOutput&) = delete;
-  ~LocalOutput() override;
-
  protected:
   // Throws: like NewFolders and OutputPlace.
   LocalOutput(const std::filesystem::path& destination, const OutputOptions& options,
               OutputKind kind);
+  ~LocalOutput() override;
   // Makes the temporary, or takes the one that the journal goes on with.
   // Throws: like OutputPlace::claim and Journal::takes.
   void claim();

@@ -7,19 +7,19 @@
 #include <string>
 #include <vector>
 
+#include "formats/bytes/base/interface.h"
+
 namespace fsdp::formats {
 
 // The folders that were made for one output.  They are removed again, unless the output is
 // committed (`keep`); a folder that is no longer empty stays.
-class NewFolders {
+class NewFolders : NotCopied {
  public:
   NewFolders() = default;
   // Makes every missing folder above `destination`.  The temporary of an output may stand in the
   // innermost one, so an object of this class outlives it.
   // Throws: kIo and the other codes of throw_errno, naming the folder; no new folder is left then.
   explicit NewFolders(const std::filesystem::path& destination);
-  NewFolders(const NewFolders&) = delete;
-  NewFolders& operator=(const NewFolders&) = delete;
   ~NewFolders() { remove(); }
 
   // Makes the names of the new folders durable.  Throws: kIo.

@@ -6,9 +6,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <memory>
 
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
@@ -21,8 +19,8 @@ namespace {
 constexpr int kMaxAttempts = 100;
 
 Error busy(const std::string& shown, const std::string& temporary) {
-  return Error(ErrorCode::kBusy,
-               cat(shown, ": is being written by another process, which holds ", temporary));
+  return Error(ErrorCode::kBusy, shown, ": is being written by another process, which holds ",
+               temporary);
 }
 
 }  // namespace
@@ -89,9 +87,8 @@ int OutputPlace::unlink_temporary() const noexcept {
 }
 
 FileDescriptor OutputPlace::create() const {
-  if (kind_ == OutputKind::kFile) {
+  if (kind_ == OutputKind::kFile)
     return open_for_output(parent_.get(), temporary_, O_RDWR | O_CREAT | O_EXCL, 0666);
-  }
   if (::mkdirat(parent_.get(), temporary_.c_str(), 0777) != 0) return FileDescriptor();
   FileDescriptor fd =
       open_for_output(parent_.get(), temporary_, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0);
@@ -152,20 +149,20 @@ FileDescriptor OutputPlace::take_leftover(const std::function<bool(int)>& keeps)
   if (fd.get() < 0 || ::fstat(fd.get(), &info) != 0) {
     if (errno == ENOENT) return FileDescriptor();
     if (errno == ELOOP || errno == ENOTDIR || errno == EISDIR) {
-      throw Error(ErrorCode::kNotRegular,
-                  cat(shown_, ": ", shown_temporary(), " is in the way; remove it"));
+      throw Error(ErrorCode::kNotRegular, shown_, ": ", shown_temporary(),
+                  " is in the way; remove it");
     }
     throw_errno(cat(shown_, ": ", shown_temporary()));
   }
   if (kind_ == OutputKind::kFile && !S_ISREG(info.st_mode)) {
-    throw Error(ErrorCode::kNotRegular,
-                cat(shown_, ": ", shown_temporary(), " is in the way; remove it"));
+    throw Error(ErrorCode::kNotRegular, shown_, ": ", shown_temporary(),
+                " is in the way; remove it");
   }
   const Locked locked = try_lock(fd.get(), shown_);
   if (locked == Locked::kUnsupported) {
-    throw Error(ErrorCode::kBusy, cat(shown_, ": ", shown_temporary(),
-                                      " exists, and this file system has no locks to tell whether "
-                                      "it is being written; remove it if no process writes it"));
+    throw Error(ErrorCode::kBusy, shown_, ": ", shown_temporary(),
+                " exists, and this file system has no locks to tell whether "
+                "it is being written; remove it if no process writes it");
   }
   if (locked == Locked::kBusy) throw busy(shown_, shown_temporary());
   if (!stands_for(temporary_, fd.get())) return FileDescriptor();
@@ -178,9 +175,13 @@ FileDescriptor OutputPlace::take_leftover(const std::function<bool(int)>& keeps)
 }
 
 void OutputPlace::sync_parent() const {
+  sync_folder(parent_.get(), shown_ + ": fsync of its folder");
+}
+
+void sync_folder(int folder, const std::string& what) {
   // Some network file systems cannot fsync a folder and say EINVAL; such a file system has nothing
   // to lose.
-  if (::fsync(parent_.get()) != 0 && errno != EINVAL) throw_errno(shown_ + ": fsync of its folder");
+  if (::fsync(folder) != 0 && errno != EINVAL) throw_errno(what);
 }
 
 Locked try_lock(int fd, const std::string& shown) {
@@ -221,8 +222,8 @@ void remove_files_in(int folder, const std::string& shown) {
       }
       const bool inner = S_ISDIR(info.st_mode) && !nested;
       if (!S_ISREG(info.st_mode) && !inner) {
-        throw Error(ErrorCode::kExists, cat(shown, " holds ", quote(above + name),
-                                            ", which is not a regular file; remove it"));
+        throw Error(ErrorCode::kExists, shown, " holds ", quote(above + name),
+                    ", which is not a regular file; remove it");
       }
       members.push_back({in, name, inner ? AT_REMOVEDIR : 0});
     }
@@ -235,9 +236,8 @@ void remove_files_in(int folder, const std::string& shown) {
   }
   // Members of a folder are listed after the folder.
   for (auto member = members.rbegin(); member != members.rend(); ++member) {
-    if (::unlinkat(member->folder, member->name.c_str(), member->flags) != 0 && errno != ENOENT) {
+    if (::unlinkat(member->folder, member->name.c_str(), member->flags) != 0 && errno != ENOENT)
       throw_errno(cat(shown, ": removing ", quote(member->name)));
-    }
   }
 }
 

@@ -9,8 +9,6 @@
 #include <functional>
 #include <optional>
 #include <string>
-#include <string_view>
-#include <vector>
 
 #include "formats/bytes/files/local_file.h"
 
@@ -82,6 +80,9 @@ class OutputPlace {
 enum class Locked { kYes, kBusy, kUnsupported };
 // Takes the exclusive lock of an open file or folder, or reports at once why not.  Throws: kIo.
 Locked try_lock(int fd, const std::string& shown);
+
+// Makes the names in a folder durable.  Throws: kIo with `what`.
+void sync_folder(int folder, const std::string& what);
 
 // Removes the regular files of an open folder, and its folders that hold nothing but regular files;
 // a name that is gone already is not an error.

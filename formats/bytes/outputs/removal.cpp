@@ -49,8 +49,7 @@ class StateTaker {
       throw_errno(shown_of(path));
     }
     if (state_.size() == kMaxMembers)
-      throw Error(ErrorCode::kLimitEntries,
-                  cat(shown_, ": holds more than ", kMaxMembers, " files"));
+      throw Error(ErrorCode::kLimitEntries, shown_, ": holds more than ", kMaxMembers, " files");
     RemovableMember member;
     member.name = path;
     member.is_folder = S_ISDIR(info.st_mode);
@@ -63,8 +62,8 @@ class StateTaker {
     state_.push_back(member);
     if (!member.is_folder) return true;
     if (depth == kMaxRemovedDepth) {
-      throw Error(ErrorCode::kLimitDepth,
-                  cat(shown_of(path), ": folders are more than ", kMaxRemovedDepth, " deep"));
+      throw Error(ErrorCode::kLimitDepth, shown_of(path), ": folders are more than ",
+                  kMaxRemovedDepth, " deep");
     }
     const FileDescriptor inner = open_folder_in(folder, name, shown_of(path));
     for (const std::string& one : names_in(inner.get(), shown_of(path)))
@@ -95,12 +94,6 @@ void remove_tree(int parent, const std::string& name, const std::string& shown, 
     throw_errno(cat(shown, ": removing ", quote(name, 200)));
 }
 
-// Calls fsync on a folder.  Some network file systems cannot do so and say EINVAL; such a file
-// system has nothing to lose.
-void sync_folder(int folder, const std::string& shown) {
-  if (::fsync(folder) != 0 && errno != EINVAL) throw_errno(shown + ": fsync of its folder");
-}
-
 // Renames if nothing has the new name.  Returns false if the old name is gone.
 // Throws: kExists, kIo.
 bool rename_in(int folder, const std::string& from, const std::string& to,
@@ -116,7 +109,7 @@ bool rename_in(int folder, const std::string& from, const std::string& to,
   }
   if (errno == ENOENT) return false;
   if (errno == EEXIST)
-    throw Error(ErrorCode::kExists, cat(shown, ": ", quote(to, 200), " beside it is in the way"));
+    throw Error(ErrorCode::kExists, shown, ": ", quote(to, 200), " beside it is in the way");
   throw_errno(shown);
 }
 
@@ -173,13 +166,13 @@ void RunFolder::remove(const std::filesystem::path& below, const RemovableState&
     throw;
   }
   try {
-    sync_folder(parent.get(), words);
+    sync_folder(parent.get(), words + ": fsync of its folder");
     remove_tree(parent.get(), removed, words, 0);
-    sync_folder(parent.get(), words);
+    sync_folder(parent.get(), words + ": fsync of its folder");
   } catch (const Error& error) {
-    throw Error(ErrorCode::kIo,
-                cat(error.what(), "; the checkpoint is removed from the run, but its rest, ",
-                    quote(removed, 200), ", remains"));
+    throw Error(ErrorCode::kIo, error.what(),
+                "; the checkpoint is removed from the run, but its rest, ", quote(removed, 200),
+                ", remains");
   }
 }
 

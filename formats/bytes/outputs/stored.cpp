@@ -5,8 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <string>
-#include <utility>
 #include <vector>
 
 #include "formats/bytes/base/error.h"
@@ -25,7 +23,7 @@ std::unique_ptr<StoredOutput> output_at(const std::filesystem::path& destination
   const std::string& url = destination.native();
   Store* const store = store_of(url);
   const auto refuse = [&](std::string_view why) {
-    return Error(ErrorCode::kUnsupported, cat(escape(url), ": ", why));
+    return Error(ErrorCode::kUnsupported, escape(url), ": ", why);
   };
   if (store == nullptr) throw refuse("URLs of this kind cannot be written");
   if (!options.team->alone()) throw refuse("several ranks can write together only to a local path");

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstring>
 #include <system_error>
-#include <utility>
 
 #include "formats/bytes/base/crc32.h"
 
@@ -20,9 +19,7 @@ OutputStream::OutputStream(OutputFile& file, CacheUse use)
 }
 
 void OutputStream::write(std::span<const std::byte> bytes, std::optional<std::uint32_t> crc) {
-  if (file_.summed()) {
-    crc_ = crc ? crc32_combine(crc_, *crc, bytes.size()) : crc32(crc_, bytes);
-  }
+  if (file_.summed()) crc_ = crc ? crc32_combine(crc_, *crc, bytes.size()) : crc32(crc_, bytes);
   if (buffers_.empty()) {
     file_.put_at(begin_, bytes);
     begin_ += bytes.size();

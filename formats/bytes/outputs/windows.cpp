@@ -84,8 +84,7 @@ void OutputWindows::fill(OutputFile& file, Target& target, std::uint64_t offset,
     std::memcpy(window->memory.bytes().data() + at, part.data(), part.size());
     lock.lock();
     --window->fillers;
-    window->add({at, at + part.size()});
-    if (window->full()) {
+    if (window->runs.add(at, at + part.size()) == ByteRuns::Run{0, kWindowBytes}) {
       hand_over(window);
     } else {
       progress_.notify_all();
@@ -100,14 +99,13 @@ OutputWindows::Place OutputWindows::window_at(Lock& lock, OutputFile& file, Targ
                                               std::uint64_t begin) {
   for (;;) {
     if (failure_) std::rethrow_exception(failure_);
-    const auto same = std::find_if(filling_.begin(), filling_.end(), [&](const Window& window) {
+    const auto same = std::ranges::find_if(filling_, [&](const Window& window) {
       return window.file == &file && window.begin == begin;
     });
     if (same != filling_.end()) return same;
     // At most half of the windows are filled: the other half are on their way to the disk.
     if (filling_.size() >= most_windows_ / 2) {
-      const auto idle = std::find_if(filling_.begin(), filling_.end(),
-                                     [](const Window& window) { return window.fillers == 0; });
+      const auto idle = std::ranges::find(filling_, 0, &Window::fillers);
       if (idle != filling_.end()) {
         hand_over(idle);
         continue;
@@ -123,7 +121,7 @@ OutputWindows::Place OutputWindows::window_at(Lock& lock, OutputFile& file, Targ
       window.file = &file;
       window.target = &target;
       window.begin = begin;
-      window.runs.clear();
+      window.runs = {};
       return std::prev(filling_.end());
     }
     if (writers_.empty() && !full_.empty()) {
@@ -159,9 +157,9 @@ void OutputWindows::write_next(Lock& lock) {
     std::exception_ptr failure;
     try {
       const Window& window = mine.front();
-      for (const Run& run : window.runs) {
-        window.file->put_direct(window.target->direct, window.begin + run.begin,
-                                window.memory.bytes().subspan(run.begin, run.end - run.begin));
+      for (const auto& [begin, end] : window.runs.runs()) {
+        window.file->put_direct(window.target->direct, window.begin + begin,
+                                window.memory.bytes().subspan(begin, end - begin));
       }
     } catch (...) {
       failure = std::current_exception();
@@ -172,26 +170,6 @@ void OutputWindows::write_next(Lock& lock) {
   --writing_;
   free_.splice(free_.end(), mine);
   progress_.notify_all();
-}
-
-void OutputWindows::Window::add(Run run) {
-  const auto next = std::lower_bound(runs.begin(), runs.end(), run.begin,
-                                     [](const Run& a, std::size_t at) { return a.end < at; });
-  if (next == runs.end() || run.end < next->begin) {
-    runs.insert(next, run);
-    return;
-  }
-  next->begin = std::min(next->begin, run.begin);
-  next->end = std::max(next->end, run.end);
-  const auto after = std::next(next);
-  if (after != runs.end() && after->begin == next->end) {
-    next->end = after->end;
-    runs.erase(after);
-  }
-}
-
-bool OutputWindows::Window::full() const {
-  return runs.size() == 1 && runs.front().begin == 0 && runs.front().end == kWindowBytes;
 }
 
 }  // namespace fsdp::formats

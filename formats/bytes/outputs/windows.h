@@ -18,6 +18,7 @@
 #include "formats/bytes/outputs/cache_use.h"
 #include "formats/bytes/outputs/file.h"
 #include "formats/bytes/outputs/write_turns.h"
+#include "formats/bytes/upload/byte_runs.h"
 
 namespace fsdp::formats {
 
@@ -39,8 +40,6 @@ class OutputWindows {
 
   // `max_bytes`: of memory for windows.
   explicit OutputWindows(std::uint64_t max_bytes, CacheUse use = CacheUse::kWhileQuick);
-  OutputWindows(const OutputWindows&) = delete;
-  OutputWindows& operator=(const OutputWindows&) = delete;
   // Data that were not flushed may be missing in the files.
   ~OutputWindows();
 
@@ -63,19 +62,13 @@ class OutputWindows {
     bool asked = false;
     FileDescriptor direct;  // none (-1) if it was not requested or is not available
   };
-  struct Run {
-    std::size_t begin;
-    std::size_t end;
-  };
   struct Window {
     AlignedBuffer memory;
     OutputFile* file = nullptr;
     Target* target = nullptr;
     std::uint64_t begin = 0;  // offset in the file
-    std::vector<Run> runs;    // the filled parts, in order and not adjacent
+    ByteRuns runs;            // the filled parts
     unsigned fillers = 0;     // threads that copy into it
-    void add(Run run);
-    bool full() const;
   };
   using Lock = std::unique_lock<std::mutex>;
   using Place = std::list<Window>::iterator;

@@ -12,8 +12,6 @@
 #include <mutex>
 #include <span>
 
-#include "formats/bytes/base/processor_losses.h"
-
 namespace fsdp::formats {
 
 // A part of a file.
@@ -21,6 +19,23 @@ struct PendingWrite {
   std::uint64_t offset = 0;
   std::span<const std::byte> bytes;
   std::shared_ptr<const void> owner;  // keeps the bytes alive
+};
+
+class ProcessorLosses {
+ public:
+  void add(bool lost) {
+    if (score_ != 0) --score_;
+    if (lost) score_ = score_ + kLoss < kMost ? score_ + kLoss : kMost;
+  }
+  bool many() const { return score_ > kMany; }
+
+ private:
+  // Writes after which a loss is forgotten.  On an idle machine one write in 100 to 200 is
+  // interrupted; beside one busy core, one in ten.
+  static constexpr unsigned kLoss = 30;
+  static constexpr unsigned kMany = 60;
+  static constexpr unsigned kMost = 300;
+  unsigned score_ = 0;
 };
 
 // Lets one thread at a time write to a file.  That thread also writes what the others bring

@@ -15,8 +15,6 @@
 namespace fsdp::formats {
 namespace {
 
-constexpr unsigned kServiceTries = 4;
-
 // Parses the answer of the services for containers and machines.
 Credentials parse_credentials(const std::string& text, const std::string& what) {
   Json json;
@@ -98,12 +96,9 @@ std::optional<Credentials> container_credentials(HttpClient& client) {
   const std::string file = environment_value("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE");
   const Secret token = file.empty() ? Secret(environment_value("AWS_CONTAINER_AUTHORIZATION_TOKEN"))
                                     : read_token(file);
-  if (token.reveal().find_first_of("\r\n") != std::string::npos) {
+  if (token.reveal().find_first_of("\r\n") != std::string::npos)
     throw Error(ErrorCode::kUsage, what + ": the token has more than one line");
-  }
-  NetworkLimits limits = network_limits();
-  limits.tries = std::min(limits.tries, kServiceTries);
-  Patience patience(what, limits);
+  Patience patience(what, service_limits());
   const Dialect dialect;
   const HttpAnswer answer = exchange(client, patience, dialect, [&] {
     HttpRequest request;
@@ -125,9 +120,8 @@ std::optional<Credentials> instance_credentials(HttpClient& client) {
                    : "http://169.254.169.254";
   }
   auto address = parse_address(endpoint);
-  if (!address) {
+  if (!address)
     throw Error(ErrorCode::kUsage, "AWS_EC2_METADATA_SERVICE_ENDPOINT is not an http URL");
-  }
   return InstanceService(client, *std::move(address)).ask();
 }
 

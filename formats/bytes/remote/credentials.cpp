@@ -20,8 +20,8 @@ constexpr std::int64_t kBeforeExpiry = 120;
 bool anonymous() {
   const std::string value = environment_value("FSDP_CKPT_ANONYMOUS");
   if (!value.empty() && value != "0" && value != "1") {
-    throw Error(ErrorCode::kUsage,
-                cat("FSDP_CKPT_ANONYMOUS is ", quote(value), " instead of '1' or '0'"));
+    throw Error(ErrorCode::kUsage, "FSDP_CKPT_ANONYMOUS is ", quote(value),
+                " instead of '1' or '0'");
   }
   return value == "1";
 }
@@ -38,18 +38,17 @@ Credentials amazon_credentials(HttpClient& client, const Profile& profile) {
   if (auto found = container_credentials(client)) return *std::move(found);
   if (auto found = instance_credentials(client)) return *std::move(found);
   throw Error(ErrorCode::kAccess,
-              cat("no credentials: neither AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, nor a web "
-                  "identity, nor profile ",
-                  quote(profile.name()),
-                  ", nor a container or machine of AWS provides them; FSDP_CKPT_ANONYMOUS=1 reads "
-                  "what is open to everybody"));
+              "no credentials: neither AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, nor a web "
+              "identity, nor profile ",
+              quote(profile.name()),
+              ", nor a container or machine of AWS provides them; FSDP_CKPT_ANONYMOUS=1 reads "
+              "what is open to everybody");
 }
 
 Credentials google_credentials() {
   if (anonymous()) return {};
-  if (auto found = environment_pair("GS_ACCESS_KEY_ID", "GS_SECRET_ACCESS_KEY")) {
+  if (auto found = environment_pair("GS_ACCESS_KEY_ID", "GS_SECRET_ACCESS_KEY"))
     return *std::move(found);
-  }
   throw Error(ErrorCode::kAccess,
               "no credentials: GS_ACCESS_KEY_ID and GS_SECRET_ACCESS_KEY (an HMAC key of the "
               "interoperability settings) are not set; FSDP_CKPT_ANONYMOUS=1 reads what is open to "
@@ -58,9 +57,8 @@ Credentials google_credentials() {
 
 Credentials CredentialCache::current() {
   const std::scoped_lock lock(mutex_);
-  if (found_ && found_->expires != 0 && found_->expires - kBeforeExpiry <= wall_seconds()) {
+  if (found_ && found_->expires != 0 && found_->expires - kBeforeExpiry <= wall_seconds())
     found_.reset();
-  }
   if (!found_) found_ = find_();
   return *found_;
 }
@@ -68,9 +66,8 @@ Credentials CredentialCache::current() {
 void CredentialCache::forget(const Credentials& refused) {
   const std::scoped_lock lock(mutex_);
   // Another thread may have found new credentials meanwhile.
-  if (found_ && found_->id == refused.id && found_->token.reveal() == refused.token.reveal()) {
+  if (found_ && found_->id == refused.id && found_->token.reveal() == refused.token.reveal())
     found_.reset();
-  }
 }
 
 }  // namespace fsdp::formats

@@ -69,12 +69,10 @@ std::string base64_text(std::string_view bytes) {
   for (std::size_t i = 0; i < bytes.size(); i += 3) {
     std::uint32_t group = 0;
     const std::size_t count = std::min<std::size_t>(3, bytes.size() - i);
-    for (std::size_t j = 0; j < 3; ++j) {
+    for (std::size_t j = 0; j < 3; ++j)
       group = group << 8U | (j < count ? static_cast<unsigned char>(bytes[i + j]) : 0U);
-    }
-    for (std::size_t j = 0; j < 4; ++j) {
+    for (std::size_t j = 0; j < 4; ++j)
       out += j <= count ? kAlphabet[group >> (18U - 6U * j) & 0x3FU] : '=';
-    }
   }
   return out;
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "formats/bytes/remote/hub_store.h"
 
-#include <array>
 #include <utility>
 
 #include "formats/bytes/base/error.h"
@@ -60,9 +59,8 @@ HubPlace hub_place(const std::string& url) {
     rest.remove_prefix(1);
     const std::size_t end = end_of_revision(rest);
     const auto revision = percent_decode(rest.substr(0, end), false);
-    if (!revision || revision->empty()) {
+    if (!revision || revision->empty())
       throw Error(ErrorCode::kUsage, escape(url) + ": has an @ without a revision after it");
-    }
     place.revision = *revision;
     rest.remove_prefix(end);
   }
@@ -80,9 +78,8 @@ Secret read_hub_token() {
     token = read_small_file(file, kMostHubToken).value_or("");
   }
   token.erase(token.find_last_not_of(" \t\r\n") + 1);
-  if (token.find_first_of("\r\n") != std::string::npos) {
+  if (token.find_first_of("\r\n") != std::string::npos)
     throw Error(ErrorCode::kUsage, "the token of the hub has more than one line");
-  }
   return Secret(std::move(token));
 }
 
@@ -106,15 +103,103 @@ class HubStore final : public WebStore {
  public:
   HubStore() : endpoint_(read_endpoint()), token_(read_hub_token()) {}
 
-  std::optional<StoredFile> find(const std::string& url) const override;
-  std::optional<std::vector<StoredEntry>> list(const std::string& url) const override;
+  std::optional<StoredFile> find(const std::string& url) const override {
+    if (hub_place(url).path.empty()) return std::nullopt;
+    Patience patience(escape(url));
+    const Dialect dialect;
+    Address address = home_of(url);
+    for (int hop = 0;; ++hop) {
+      const HttpAnswer answer = exchange(http(), patience, dialect, [&] {
+        HttpRequest request;
+        request.method = "HEAD";
+        request.url = address.text();
+        introduce(request);
+        return request;
+      });
+      StoredFile file;
+      if (describe_elsewhere(answer.head, file)) return file;
+      auto next = next_address(patience.place(), address, answer.head, hop);
+      const bool stays =
+          next && next->scheme == endpoint_.scheme && next->authority == endpoint_.authority;
+      if (next && !stays) return WebStore::find(url);
+      if (next) {
+        address = *std::move(next);
+        continue;
+      }
+      if (answer.head.status == 404) return std::nullopt;
+      if (answer.head.status != 200) throw refusal(patience.place(), answer, dialect);
+      const auto found = file_of_head(answer.head);
+      return found ? found : WebStore::find(url);
+    }
+  }
+
+  std::optional<std::vector<StoredEntry>> list(const std::string& url) const override {
+    const HubPlace place = hub_place(url);
+    Patience patience(escape(url));
+    const Dialect dialect;
+    const auto wrong = [&] {
+      return Error(ErrorCode::kNetwork, patience.place() + ": the answer is not a list of files");
+    };
+    const std::string prefix = place.path.empty() ? std::string() : place.path + '/';
+    std::vector<StoredEntry> entries;
+    Address page = at(cat("api/", place.kind, '/', encode_path(place.repo), "/tree/",
+                          percent_encode(place.revision), place.path.empty() ? "" : "/",
+                          encode_path(place.path)));
+    for (;;) {
+      const HttpAnswer answer = follow(
+          http(), patience, dialect, page,
+          [&](const Address& address, bool at_home) {
+            HttpRequest request;
+            request.url = address.text();
+            if (at_home) introduce(request);
+            return request;
+          },
+          nullptr, nullptr, kMostTree);
+      if (answer.head.status == 404) {
+        // The hub answers 404 for a missing folder as well as for a missing repository.
+        return std::vector<StoredEntry>();
+      }
+      if (answer.head.status != 200) throw refusal(patience.place(), answer, dialect);
+      Json json;
+      try {
+        json = parse_json(answer.text);
+      } catch (const Error&) {
+        throw wrong();
+      }
+      if (json.as_array() == nullptr) throw wrong();
+      for (const Json& member : *json.as_array()) {
+        std::string name = text_member(member, "path");
+        if (!name.starts_with(prefix)) throw wrong();
+        StoredEntry entry{name.substr(prefix.size()), std::nullopt};
+        if (text_member(member, "type") == "file") {
+          const Json* size = member.find("size");
+          if (size == nullptr || size->as_int() == nullptr || *size->as_int() < 0) throw wrong();
+          const Json* large = member.find("lfs");
+          const std::string large_id =
+              large == nullptr ? std::string() : text_member(*large, "oid");
+          entry.file = StoredFile{static_cast<std::uint64_t>(*size->as_int()),
+                                  large_id.empty() ? text_member(member, "oid") : large_id, 0};
+        }
+        if (entries.size() == kMostMembers) {
+          throw Error(ErrorCode::kLimitEntries, patience.place(), ": has more than ", kMostMembers,
+                      " members");
+        }
+        entries.push_back(std::move(entry));
+      }
+      const std::string next = next_page(answer.head);
+      if (next.empty()) return entries;
+      const auto address = redirected(page, next);
+      if (!address || address->authority != page.authority || address->target == page.target)
+        throw wrong();
+      page = *address;
+    }
+  }
 
  protected:
   Address home_of(const std::string& url) const override {
     const HubPlace place = hub_place(url);
-    if (place.path.empty()) {
+    if (place.path.empty())
       throw Error(ErrorCode::kUsage, escape(url) + ": names a repository, but no file in it");
-    }
     const std::string kind = place.kind == "models" ? std::string() : place.kind + '/';
     return at(cat(kind, encode_path(place.repo), "/resolve/", percent_encode(place.revision), '/',
                   encode_path(place.path)));
@@ -122,9 +207,8 @@ class HubStore final : public WebStore {
 
   void introduce(HttpRequest& request) const override {
     const bool kept_secret = endpoint_.scheme == "https" || is_loopback(endpoint_.authority);
-    if (!token_.empty() && kept_secret) {
+    if (!token_.empty() && kept_secret)
       request.fields.emplace_back("authorization", "Bearer " + token_.reveal());
-    }
   }
 
   bool describe_elsewhere(const HttpHead& head, StoredFile& file) const override {
@@ -140,9 +224,8 @@ class HubStore final : public WebStore {
   static Address read_endpoint() {
     const std::string named = environment_value("HF_ENDPOINT");
     auto address = parse_address(named.empty() ? "https://huggingface.co" : named);
-    if (!address || address->target.find('?') != std::string::npos) {
+    if (!address || address->target.find('?') != std::string::npos)
       throw Error(ErrorCode::kUsage, "HF_ENDPOINT is not an https or http URL");
-    }
     if (!address->target.ends_with('/')) address->target += '/';
     return *std::move(address);
   }
@@ -153,98 +236,6 @@ class HubStore final : public WebStore {
   const Address endpoint_;
   const Secret token_;
 };
-
-std::optional<StoredFile> HubStore::find(const std::string& url) const {
-  if (hub_place(url).path.empty()) return std::nullopt;
-  Patience patience(escape(url));
-  const Dialect dialect;
-  Address address = home_of(url);
-  for (int hop = 0;; ++hop) {
-    const HttpAnswer answer = exchange(http(), patience, dialect, [&] {
-      HttpRequest request;
-      request.method = "HEAD";
-      request.url = address.text();
-      introduce(request);
-      return request;
-    });
-    StoredFile file;
-    if (describe_elsewhere(answer.head, file)) return file;
-    auto next = next_address(patience.place(), address, answer.head, hop);
-    const bool stays =
-        next && next->scheme == endpoint_.scheme && next->authority == endpoint_.authority;
-    if (next && !stays) return WebStore::find(url);
-    if (next) {
-      address = *std::move(next);
-      continue;
-    }
-    if (answer.head.status == 404) return std::nullopt;
-    if (answer.head.status != 200) throw refusal(patience.place(), answer, dialect);
-    const auto found = file_of_head(answer.head);
-    return found ? found : WebStore::find(url);
-  }
-}
-
-std::optional<std::vector<StoredEntry>> HubStore::list(const std::string& url) const {
-  const HubPlace place = hub_place(url);
-  Patience patience(escape(url));
-  const Dialect dialect;
-  const auto wrong = [&] {
-    return Error(ErrorCode::kNetwork, patience.place() + ": the answer is not a list of files");
-  };
-  const std::string prefix = place.path.empty() ? std::string() : place.path + '/';
-  std::vector<StoredEntry> entries;
-  Address page = at(cat("api/", place.kind, '/', encode_path(place.repo), "/tree/",
-                        percent_encode(place.revision), place.path.empty() ? "" : "/",
-                        encode_path(place.path)));
-  for (;;) {
-    const HttpAnswer answer = follow(
-        http(), patience, dialect, page,
-        [&](const Address& address, bool at_home) {
-          HttpRequest request;
-          request.url = address.text();
-          if (at_home) introduce(request);
-          return request;
-        },
-        nullptr, nullptr, kMostTree);
-    if (answer.head.status == 404) {
-      // The hub answers 404 for a missing folder as well as for a missing repository.
-      return std::vector<StoredEntry>();
-    }
-    if (answer.head.status != 200) throw refusal(patience.place(), answer, dialect);
-    Json json;
-    try {
-      json = parse_json(answer.text);
-    } catch (const Error&) {
-      throw wrong();
-    }
-    if (json.as_array() == nullptr) throw wrong();
-    for (const Json& member : *json.as_array()) {
-      std::string name = text_member(member, "path");
-      if (!name.starts_with(prefix)) throw wrong();
-      StoredEntry entry{name.substr(prefix.size()), std::nullopt};
-      if (text_member(member, "type") == "file") {
-        const Json* size = member.find("size");
-        if (size == nullptr || size->as_int() == nullptr || *size->as_int() < 0) throw wrong();
-        const Json* large = member.find("lfs");
-        const std::string large_id = large == nullptr ? std::string() : text_member(*large, "oid");
-        entry.file = StoredFile{static_cast<std::uint64_t>(*size->as_int()),
-                                large_id.empty() ? text_member(member, "oid") : large_id, 0};
-      }
-      if (entries.size() == kMostMembers) {
-        throw Error(ErrorCode::kLimitEntries,
-                    cat(patience.place(), ": has more than ", kMostMembers, " members"));
-      }
-      entries.push_back(std::move(entry));
-    }
-    const std::string next = next_page(answer.head);
-    if (next.empty()) return entries;
-    const auto address = redirected(page, next);
-    if (!address || address->authority != page.authority || address->target == page.target) {
-      throw wrong();
-    }
-    page = *address;
-  }
-}
 
 }  // namespace
 

@@ -5,14 +5,13 @@
 #include <array>
 #include <exception>
 #include <random>
-#include <utility>
 #include <vector>
 
 #include "formats/bytes/base/interrupt.h"
 #include "formats/bytes/base/text.h"
 #include "formats/bytes/http/times.h"
 #include "formats/bytes/remote/digests.h"
-#include "formats/bytes/remote/s3_upload_answers.h"
+#include "formats/bytes/remote/s3_answers.h"
 
 namespace fsdp::formats {
 namespace {
@@ -51,7 +50,7 @@ S3Request list_request(const S3Place& place) {
 bool has_key(const HttpAnswer& answer, const S3Place& place) {
   const std::size_t name = place.key.rfind('/') + 1;  // npos + 1 is 0
   const S3Page page = parse_s3_page(answer.text, place.key.substr(0, name));
-  return std::any_of(page.entries.begin(), page.entries.end(), [&](const StoredEntry& entry) {
+  return std::ranges::any_of(page.entries, [&](const StoredEntry& entry) {
     return entry.file && entry.name == place.key.substr(name);
   });
 }

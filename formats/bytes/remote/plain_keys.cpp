@@ -12,9 +12,8 @@ std::optional<Credentials> environment_pair(const char* id_name, const char* key
   Credentials found{environment_value(id_name), Secret(environment_value(key_name)), {}, 0};
   if (found.id.empty() && found.key.empty()) return std::nullopt;
   if (found.id.empty() || found.key.empty()) {
-    throw Error(ErrorCode::kUsage,
-                cat(found.id.empty() ? key_name : id_name, " is set, but ",
-                    found.id.empty() ? id_name : key_name, " is not: requests need both"));
+    throw Error(ErrorCode::kUsage, found.id.empty() ? key_name : id_name, " is set, but ",
+                found.id.empty() ? id_name : key_name, " is not: requests need both");
   }
   return found;
 }
@@ -31,8 +30,8 @@ std::optional<Credentials> profile_keys(const Profile& profile) {
   Credentials found{id, profile.secret("aws_secret_access_key"),
                     profile.secret("aws_session_token"), 0};
   if (found.key.empty()) {
-    throw Error(ErrorCode::kUsage, cat("profile ", quote(profile.name()),
-                                       ": has aws_access_key_id, but no aws_secret_access_key"));
+    throw Error(ErrorCode::kUsage, "profile ", quote(profile.name()),
+                ": has aws_access_key_id, but no aws_secret_access_key");
   }
   return found;
 }
@@ -45,10 +44,9 @@ void refuse_other_sources(const Profile& profile) {
   }};
   for (const auto& [name, why] : kOthers) {
     if (profile.find(name).empty()) continue;
-    throw Error(ErrorCode::kUnsupported,
-                cat("profile ", quote(profile.name()), ": ", name, " ", why,
-                    ", which is not supported; `aws configure export-credentials --format env` "
-                    "prints variables to set instead"));
+    throw Error(ErrorCode::kUnsupported, "profile ", quote(profile.name()), ": ", name, " ", why,
+                ", which is not supported; `aws configure export-credentials --format env` "
+                "prints variables to set instead");
   }
 }
 

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
-#include <iterator>
 #include <utility>
 
 #include "formats/bytes/base/error.h"
@@ -63,8 +62,8 @@ Secret text_of_file(const fs::path& path) {
   if (path.empty()) return {};
   std::string text = read_small_file(path, kMostFileBytes + 1).value_or("");
   if (text.size() > kMostFileBytes) {
-    throw Error(ErrorCode::kUsage, cat(escape(path.native()), ": has more than ",
-                                       human_bytes(kMostFileBytes), ": not a file of profiles"));
+    throw Error(ErrorCode::kUsage, escape(path.native()), ": has more than ",
+                human_bytes(kMostFileBytes), ": not a file of profiles");
   }
   return Secret(std::move(text));
 }
@@ -115,11 +114,11 @@ void Profile::add(std::string_view text, bool in_config, const std::string& path
       // Skips a value's continuation line: no setting that is used here has one.
       if (nested && !section.empty()) continue;
       // The line itself may hold a key.
-      throw Error(ErrorCode::kUsage, cat(escape(path), ": line ", number,
-                                         " is neither \"[section]\" nor \"name = value\""));
+      throw Error(ErrorCode::kUsage, escape(path), ": line ", number,
+                  " is neither \"[section]\" nor \"name = value\"");
     }
     std::string name(without_blanks(words.substr(0, equals)));
-    std::transform(name.begin(), name.end(), name.begin(), [](char c) {
+    std::ranges::transform(name, name.begin(), [](char c) {
       return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
     });
     const std::string_view value = without_comment(without_blanks(words.substr(equals + 1)));
@@ -130,9 +129,8 @@ void Profile::add(std::string_view text, bool in_config, const std::string& path
     if (in == In::kOurs) values_.try_emplace(name, Secret(std::string(value)));
     if (in == In::kServices) services[section.substr(9)].try_emplace(name, value);
   }
-  for (const auto& [name, value] : services[find("services")]) {
+  for (const auto& [name, value] : services[find("services")])
     values_.try_emplace(name, Secret(value));
-  }
 }
 
 Profile read_profile(const std::string& name) {
@@ -151,9 +149,9 @@ Profile chosen_profile() {
   const bool named = !name.empty();
   Profile profile = read_profile(named ? name : "default");
   if (named && !profile.exists()) {
-    throw Error(ErrorCode::kUsage, cat("AWS_PROFILE is ", quote(name),
-                                       ", but neither ~/.aws/config nor ~/.aws/credentials (or the "
-                                       "files that replace them) has a profile of that name"));
+    throw Error(ErrorCode::kUsage, "AWS_PROFILE is ", quote(name),
+                ", but neither ~/.aws/config nor ~/.aws/credentials (or the "
+                "files that replace them) has a profile of that name");
   }
   return profile;
 }

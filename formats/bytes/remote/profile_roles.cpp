@@ -35,7 +35,7 @@ class RoleChain {
  private:
   static Error error_of(const Profile& profile, const std::string& symptom,
                         ErrorCode code = ErrorCode::kUsage) {
-    return {code, cat("profile ", quote(profile.name()), ": ", symptom)};
+    return {code, "profile ", quote(profile.name()), ": ", symptom};
   }
 
   static void check(const Profile& profile) {
@@ -91,7 +91,7 @@ class RoleChain {
       throw error_of(profile, cat("its source_profile ", quote(name), " does not exist"));
     // A profile with keys ends the chain, so a profile may be its own source.
     if (auto found = profile_keys(source)) return *std::move(found);
-    if (std::find(visited_.begin(), visited_.end(), name) != visited_.end()) {
+    if (std::ranges::find(visited_, name) != visited_.end()) {
       throw error_of(profile, cat("its source_profile ", quote(name),
                                   " leads back to it, and no profile of this cycle has keys"));
     }

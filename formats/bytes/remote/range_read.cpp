@@ -22,11 +22,10 @@ constexpr std::int64_t kSecond = 1'000'000'000;
 void refuse_coding(const std::string& place, const HttpHead& head) {
   const std::string* coding = head.find("content-encoding");
   // Writers that sign chunks leave aws-chunked behind; the bytes are plain.
-  if (coding == nullptr || coding->empty() || *coding == "identity" || *coding == "aws-chunked") {
+  if (coding == nullptr || coding->empty() || *coding == "identity" || *coding == "aws-chunked")
     return;
-  }
-  throw Error(ErrorCode::kUnsupported, cat(place, ": the server compresses it (Content-Encoding ",
-                                           quote(*coding), "), so ranges of it cannot be read"));
+  throw Error(ErrorCode::kUnsupported, place, ": the server compresses it (Content-Encoding ",
+              quote(*coding), "), so ranges of it cannot be read");
 }
 
 }  // namespace
@@ -49,9 +48,9 @@ void RangeSink::check_same_file(const HttpHead& head) const {
   const std::string version = etag == nullptr ? std::string() : strong_etag(*etag);
   if (etag_counts_ && !version.empty() && !file_.version.empty()) {
     if (version != file_.version) {
-      throw Error(ErrorCode::kChanged,
-                  cat(patience_.place(), ": changed while it was read: its ETag was ",
-                      quote(file_.version), " and is ", quote(version)));
+      throw Error(ErrorCode::kChanged, patience_.place(),
+                  ": changed while it was read: its ETag was ", quote(file_.version), " and is ",
+                  quote(version));
     }
     // The date may differ between the machines of one server.
     return;
@@ -62,9 +61,8 @@ void RangeSink::check_same_file(const HttpHead& head) const {
     const auto mtime = parse_http_date(*date);
     // The field has whole seconds.
     if (mtime && *mtime / kSecond != file_.mtime_ns / kSecond) {
-      throw Error(ErrorCode::kChanged,
-                  cat(patience_.place(), ": changed while it was read: it was written again at ",
-                      quote(*date)));
+      throw Error(ErrorCode::kChanged, patience_.place(),
+                  ": changed while it was read: it was written again at ", quote(*date));
     }
   }
 }
@@ -73,8 +71,8 @@ void RangeSink::begin(const HttpHead& head) {
   refuse_coding(patience_.place(), head);
   check_same_file(head);
   const auto changed_size = [&](std::uint64_t now) {
-    return Error(ErrorCode::kChanged, cat(patience_.place(), ": changed while it was read: it had ",
-                                          file_.bytes, " bytes and has ", now));
+    return Error(ErrorCode::kChanged, patience_.place(), ": changed while it was read: it had ",
+                 file_.bytes, " bytes and has ", now);
   };
   const std::string* range = head.find("content-range");
   // Some servers answer a range with 200 and a Content-Range.
@@ -95,9 +93,8 @@ void RangeSink::begin(const HttpHead& head) {
     skip_ = 0;
     return;
   }
-  if (head.status != 200) {
+  if (head.status != 200)
     throw TransferError(cat("the server answers a range with ", head.status), kTries);
-  }
   const std::string* length = head.find("content-length");
   const auto bytes = length == nullptr ? std::nullopt : parse_length(*length);
   if (bytes && *bytes != file_.bytes) throw changed_size(*bytes);
@@ -115,9 +112,8 @@ bool RangeSink::take(std::span<const std::byte> bytes) {
   const std::size_t skipped = std::min<std::uint64_t>(skip_, bytes.size());
   skip_ -= skipped;
   bytes = bytes.subspan(skipped);
-  if (!whole_ && bytes.size() > left_.size()) {
+  if (!whole_ && bytes.size() > left_.size())
     throw TransferError("the server sends more bytes than its Content-Range says", kTries);
-  }
   const std::size_t kept = std::min(bytes.size(), left_.size());
   if (kept != 0) std::memcpy(left_.data(), bytes.data(), kept);
   left_ = left_.subspan(kept);
@@ -131,9 +127,8 @@ bool RangeSink::take(std::span<const std::byte> bytes) {
 }
 
 void RangeSink::end() {
-  if (!left_.empty()) {
+  if (!left_.empty())
     throw TransferError(cat("the answer ended ", left_.size(), " bytes early"), 1000);
-  }
 }
 
 ContentSink::ContentSink(std::string place, std::uint64_t max_bytes)
@@ -150,16 +145,16 @@ void ContentSink::begin(const HttpHead& head) {
   length_known_ = file.has_value();
   if (file) content.file = *file;
   if (content.file.bytes > max_bytes_) {
-    throw Error(ErrorCode::kLimitSize, cat(place_, ": has ", content.file.bytes,
-                                           " bytes, more than the ", max_bytes_, " allowed here"));
+    throw Error(ErrorCode::kLimitSize, place_, ": has ", content.file.bytes,
+                " bytes, more than the ", max_bytes_, " allowed here");
   }
   content.bytes.reserve(content.file.bytes);
 }
 
 bool ContentSink::take(std::span<const std::byte> bytes) {
   if (bytes.size() > max_bytes_ - content.bytes.size()) {
-    throw Error(ErrorCode::kLimitSize,
-                cat(place_, ": has more than the ", max_bytes_, " bytes allowed here"));
+    throw Error(ErrorCode::kLimitSize, place_, ": has more than the ", max_bytes_,
+                " bytes allowed here");
   }
   content.bytes.insert(content.bytes.end(), bytes.begin(), bytes.end());
   return true;

@@ -18,7 +18,6 @@ constexpr std::size_t kMaxWords = 300;
 class RefusalHandler final : public XmlHandler {
  public:
   S3Refusal refusal;
-  void begin(std::string_view /*path*/) override {}
   void end(std::string_view path, const std::string& text) override {
     if (path == "Error/Code") refusal.code = text;
     if (path == "Error/Message") refusal.message = text;
@@ -51,7 +50,7 @@ class PageHandler final : public XmlHandler {
     if (path == "Contents/LastModified") file_.mtime_ns = parse_iso_time(text).value_or(0);
     if (path == "Contents/Size") {
       const auto bytes = parse_length(text);
-      if (!bytes) throw Error(ErrorCode::kNetwork, cat("the list has a size ", quote(text)));
+      if (!bytes) throw Error(ErrorCode::kNetwork, "the list has a size ", quote(text));
       file_.bytes = *bytes;
     }
   }
@@ -59,10 +58,9 @@ class PageHandler final : public XmlHandler {
   S3Page finish() {
     if (!is_page_) throw Error(ErrorCode::kNetwork, "the answer is XML, but not a list of files");
     if (!truncated_) page.next.clear();
-    if (truncated_ && page.next.empty()) {
+    if (truncated_ && page.next.empty())
       throw Error(ErrorCode::kNetwork,
                   "the list is incomplete, but has no token for the next page");
-    }
     std::vector<StoredEntry> members;
     for (StoredEntry& entry : page.entries) {
       if (take_name(entry)) members.push_back(std::move(entry));
@@ -77,12 +75,11 @@ class PageHandler final : public XmlHandler {
     std::string key = std::move(entry.name);
     if (encoded_) {
       auto decoded = percent_decode(key, true);
-      if (!decoded) throw Error(ErrorCode::kNetwork, cat("the list has a key ", quote(key)));
+      if (!decoded) throw Error(ErrorCode::kNetwork, "the list has a key ", quote(key));
       key = std::move(*decoded);
     }
-    if (!key.starts_with(prefix_)) {
-      throw Error(ErrorCode::kNetwork, cat("the list of ", quote(prefix_), " has ", quote(key)));
-    }
+    if (!key.starts_with(prefix_))
+      throw Error(ErrorCode::kNetwork, "the list of ", quote(prefix_), " has ", quote(key));
     key.erase(0, prefix_.size());
     if (!entry.file && key.ends_with('/')) key.pop_back();
     // A slash at the end marks a folder; an empty name is the listed folder itself.
@@ -103,6 +100,60 @@ class PageHandler final : public XmlHandler {
   bool truncated_ = false;
   std::string key_;
   StoredFile file_;
+};
+
+class UploadHandler final : public XmlHandler {
+ public:
+  std::string id;
+  void end(std::string_view path, const std::string& text) override {
+    // The outermost element has another name in some clones.
+    if (path.substr(path.find('/') + 1) == "UploadId") id = text;
+  }
+};
+
+class BegunHandler final : public XmlHandler {
+ public:
+  void begin(std::string_view path) override {
+    if (path == "ListMultipartUploadsResult") is_list_ = true;
+    if (path == "ListMultipartUploadsResult/Upload") begun_.emplace_back();
+  }
+
+  void end(std::string_view path, const std::string& text) override {
+    constexpr std::string_view kRoot = "ListMultipartUploadsResult/";
+    if (!path.starts_with(kRoot)) return;
+    path.remove_prefix(kRoot.size());
+    if (path == "EncodingType") encoded_ = text == "url";
+    if (path == "Upload/Key") begun_.back().key = text;
+    if (path == "Upload/UploadId") begun_.back().id = text;
+    if (path == "Upload/Initiated") begun_.back().time_ns = parse_iso_time(text).value_or(0);
+  }
+
+  std::vector<S3Begun> finish() {
+    if (!is_list_) throw Error(ErrorCode::kNetwork, "the answer is XML, but not a list of uploads");
+    for (S3Begun& upload : begun_) {
+      if (!encoded_) break;
+      auto decoded = percent_decode(upload.key, true);
+      if (!decoded) throw Error(ErrorCode::kNetwork, "the list has a key ", quote(upload.key));
+      upload.key = std::move(*decoded);
+    }
+    return std::move(begun_);
+  }
+
+ private:
+  bool is_list_ = false;
+  bool encoded_ = false;
+  std::vector<S3Begun> begun_;
+};
+
+class PartsHandler final : public XmlHandler {
+ public:
+  bool is_list = false;
+  std::size_t count = 0;
+  void begin(std::string_view path) override {
+    // The name of the outermost element differs between servers.
+    if (path.starts_with("ListParts") && path.find('/') == path.npos) is_list = true;
+    if (is_list && path.substr(path.find('/') + 1) == "Part") ++count;
+  }
 };
 
 }  // namespace
@@ -139,6 +190,46 @@ bool S3Dialect::passes(const HttpAnswer& answer) const {
   const std::string code = parse_s3_refusal(answer.text).code;
   return code == "RequestTimeout" || code == "SlowDown" || code == "OperationAborted" ||
          code == "ConditionalRequestConflict";
+}
+
+std::string parse_s3_upload_id(std::string_view document) {
+  UploadHandler handler;
+  parse_xml(document, handler);
+  if (handler.id.empty())
+    throw Error(ErrorCode::kNetwork, "the answer that begins the upload has no upload id");
+  return std::move(handler.id);
+}
+
+std::string s3_completion(const std::vector<std::string>& etags) {
+  std::string out = "<CompleteMultipartUpload xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">";
+  for (std::size_t i = 0; i < etags.size(); ++i) {
+    out += "<Part><PartNumber>" + std::to_string(i + 1) + "</PartNumber><ETag>&quot;";
+    for (const char c : etags[i]) {
+      if (c == '<') {
+        out += "&lt;";
+      } else if (c == '&') {
+        out += "&amp;";
+      } else {
+        out += c;
+      }
+    }
+    out += "&quot;</ETag></Part>";
+  }
+  return out + "</CompleteMultipartUpload>";
+}
+
+std::vector<S3Begun> parse_s3_begun(std::string_view document) {
+  BegunHandler handler;
+  parse_xml(document, handler);
+  return handler.finish();
+}
+
+std::size_t parse_s3_part_count(std::string_view document) {
+  PartsHandler handler;
+  parse_xml(document, handler);
+  if (!handler.is_list)
+    throw Error(ErrorCode::kNetwork, "the answer is XML, but not a list of parts");
+  return handler.count;
 }
 
 }  // namespace fsdp::formats

@@ -16,9 +16,8 @@ namespace {
 constexpr const char* kFirstRegion = "us-east-1";
 
 bool is_expired(const HttpAnswer& answer) {
-  if (answer.head.status != 400 && answer.head.status != 401 && answer.head.status != 403) {
+  if (answer.head.status != 400 && answer.head.status != 401 && answer.head.status != 403)
     return false;
-  }
   const std::string code = parse_s3_refusal(answer.text).code;
   return code == "ExpiredToken" || code == "ExpiredTokenException" ||
          code == "TokenRefreshRequired";
@@ -44,9 +43,8 @@ bool S3Client::learn_region(const std::string& bucket, const std::string& used,
   if (status != 301 && status != 307 && status != 400 && status != 403) return false;
   const std::string* field = answer.head.find("x-amz-bucket-region");
   std::string region = field != nullptr ? *field : parse_s3_refusal(answer.text).region;
-  const bool plain = std::all_of(region.begin(), region.end(), [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-';
-  });
+  const bool plain = std::ranges::all_of(
+      region, [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-'; });
   if (region.empty() || !plain || region == used) return false;
   const std::scoped_lock lock(mutex_);
   regions_[bucket] = std::move(region);

@@ -2,8 +2,6 @@
 #include "formats/bytes/remote/s3_place.h"
 
 #include <algorithm>
-#include <array>
-#include <utility>
 
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
@@ -22,19 +20,18 @@ std::string first_of(std::initializer_list<std::string> values) {
 }
 
 bool is_name_of_host(std::string_view text) {
-  return !text.empty() && text != "." && text != ".." &&
-         std::all_of(text.begin(), text.end(), [](char c) {
-           return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') ||
-                  c == '.' || c == '-' || c == '_';
-         });
+  return !text.empty() && text != "." && text != ".." && std::ranges::all_of(text, [](char c) {
+    return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' ||
+           c == '-' || c == '_';
+  });
 }
 
 std::optional<Address> endpoint_of(const std::string& value, std::string_view source) {
   if (value.empty()) return std::nullopt;
   auto address = parse_address(value);
   if (!address || address->target.find('?') != std::string::npos) {
-    throw Error(ErrorCode::kUsage,
-                cat(source, " is not an https or http URL without user name, password and query"));
+    throw Error(ErrorCode::kUsage, source,
+                " is not an https or http URL without user name, password and query");
   }
   while (address->target.ends_with('/')) address->target.pop_back();
   return address;
@@ -52,21 +49,17 @@ S3Settings amazon_settings(const Profile& profile) {
   settings.region = first_of({environment_value("AWS_REGION"),
                               environment_value("AWS_DEFAULT_REGION"), profile.find("region")});
   if (!settings.region.empty() && !is_name_of_host(settings.region)) {
-    throw Error(ErrorCode::kUsage, cat("the region is ", quote(settings.region),
-                                       ", but may have only letters, digits and hyphens"));
+    throw Error(ErrorCode::kUsage, "the region is ", quote(settings.region),
+                ", but may have only letters, digits and hyphens");
   }
   if (environment_value("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS") != "true") {
-    struct Source {
-      const char* name;
-      std::string value;
-    };
-    const std::array<Source, 4> sources = {
-        Source{"AWS_ENDPOINT_URL_S3", environment_value("AWS_ENDPOINT_URL_S3")},
-        Source{"AWS_ENDPOINT_URL", environment_value("AWS_ENDPOINT_URL")},
-        Source{"endpoint_url of s3 in the profile", profile.find("s3.endpoint_url")},
-        Source{"endpoint_url in the profile", profile.find("endpoint_url")}};
-    for (const Source& source : sources) {
-      if (!settings.endpoint) settings.endpoint = endpoint_of(source.value, source.name);
+    const std::pair<const char*, std::string> sources[] = {
+        {"AWS_ENDPOINT_URL_S3", environment_value("AWS_ENDPOINT_URL_S3")},
+        {"AWS_ENDPOINT_URL", environment_value("AWS_ENDPOINT_URL")},
+        {"endpoint_url of s3 in the profile", profile.find("s3.endpoint_url")},
+        {"endpoint_url in the profile", profile.find("endpoint_url")}};
+    for (const auto& [name, value] : sources) {
+      if (!settings.endpoint) settings.endpoint = endpoint_of(value, name);
     }
   }
   const std::string style = profile.find("s3.addressing_style");
@@ -74,8 +67,8 @@ S3Settings amazon_settings(const Profile& profile) {
   if (style == "virtual") settings.style = S3Style::kVirtual;
   const std::string payer = environment_value("FSDP_CKPT_REQUEST_PAYER");
   if (!payer.empty() && payer != "requester") {
-    throw Error(ErrorCode::kUsage,
-                cat("FSDP_CKPT_REQUEST_PAYER is ", quote(payer), " instead of 'requester'"));
+    throw Error(ErrorCode::kUsage, "FSDP_CKPT_REQUEST_PAYER is ", quote(payer),
+                " instead of 'requester'");
   }
   settings.requester_pays = !payer.empty();
   return settings;
@@ -95,14 +88,13 @@ S3Place s3_place(const std::string& url) {
   const std::size_t slash = std::min(url.find('/', begin), url.size());
   S3Place place{url.substr(begin, slash - begin), {}};
   if (!is_name_of_host(place.bucket) || place.bucket.size() > kMostBucket) {
-    throw Error(ErrorCode::kUsage,
-                cat(escape(url), ": does not name a bucket: ", quote(place.bucket),
-                    " is not made of letters, digits, dots, hyphens and underscores"));
+    throw Error(ErrorCode::kUsage, escape(url), ": does not name a bucket: ", quote(place.bucket),
+                " is not made of letters, digits, dots, hyphens and underscores");
   }
   if (slash < url.size()) place.key = url.substr(slash + 1);
   if (place.key.size() > kMostKey) {
-    throw Error(ErrorCode::kUsage, cat(escape(url), ": the key has ", place.key.size(),
-                                       " bytes, but stores accept at most ", kMostKey));
+    throw Error(ErrorCode::kUsage, escape(url), ": the key has ", place.key.size(),
+                " bytes, but stores accept at most ", kMostKey);
   }
   return place;
 }

@@ -4,7 +4,6 @@
 
 #include <optional>
 #include <string>
-#include <string_view>
 
 #include "formats/bytes/http/address.h"
 #include "formats/bytes/http/encoding.h"

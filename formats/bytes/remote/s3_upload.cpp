@@ -8,8 +8,7 @@
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
 #include "formats/bytes/remote/digests.h"
-#include "formats/bytes/remote/s3_upload_answers.h"
-#include "formats/bytes/store/uncertain.h"
+#include "formats/bytes/remote/s3_answers.h"
 
 namespace fsdp::formats {
 namespace {
@@ -35,9 +34,8 @@ void settle(S3Client& client, const S3Place& place, const OwnFile& own, const Er
             bool lost) {
   const std::optional<bool> found = is_in_place(client, place, own);
   if (found == true) return;
-  if (!found && lost) {
+  if (!found && lost)
     throw UncertainError(cat(why.what(), "; the server does not say whether the file is in place"));
-  }
   throw why;
 }
 
@@ -129,8 +127,8 @@ void S3Upload::put(std::uint32_t number, std::span<const std::byte> bytes) {
   const std::string* field = answer.head.find("etag");
   std::string etag = field == nullptr ? std::string() : strong_etag(*field);
   if (etag.empty()) {
-    throw Error(ErrorCode::kNetwork,
-                cat(shown_, ": the server accepted part ", number + 1, " without an ETag"));
+    throw Error(ErrorCode::kNetwork, shown_, ": the server accepted part ", number + 1,
+                " without an ETag");
   }
   const std::scoped_lock lock(mutex_);
   etags_.at(number) = std::move(etag);

@@ -26,8 +26,6 @@ class S3Upload final : public StoreUpload {
  public:
   // Begins an upload.  Lifetime: `client` outlives it.
   S3Upload(S3Client& client, std::string url, std::uint64_t bytes);
-  S3Upload(const S3Upload&) = delete;
-  S3Upload& operator=(const S3Upload&) = delete;
   ~S3Upload() override;
 
   std::uint64_t part_bytes() const override { return part_bytes_; }

@@ -7,6 +7,7 @@
 
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/http/address.h"
+#include "formats/bytes/http/patience.h"
 #include "formats/bytes/http/secret.h"
 
 namespace fsdp::formats {
@@ -14,6 +15,8 @@ namespace fsdp::formats {
 // Returns the text of a token file without its final newline.
 // Throws: kAccess if the file cannot be read; kUsage for any other content.
 Secret read_token(const std::string& path);
+// Returns the limits for requests to services of credentials: fewer tries than usual.
+NetworkLimits service_limits();
 // Refuses an address that would expose a token in transit.  `what` is for messages: "the token
 // service".
 // Throws: kUsage.

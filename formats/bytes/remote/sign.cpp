@@ -21,12 +21,11 @@ void sign(HttpRequest& request, const Address& address, const Credentials& crede
   const std::string date = time.substr(0, 8);
   request.fields.emplace_back("x-amz-content-sha256", scope.payload);
   request.fields.emplace_back("x-amz-date", time);
-  if (!credentials.token.empty()) {
+  if (!credentials.token.empty())
     request.fields.emplace_back("x-amz-security-token", credentials.token.reveal());
-  }
   auto fields = request.fields;
   fields.emplace_back("host", address.authority);
-  std::sort(fields.begin(), fields.end());
+  std::ranges::sort(fields);
   std::string lines;
   std::string names;
   for (const auto& [name, value] : fields) {

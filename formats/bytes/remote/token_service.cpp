@@ -18,7 +18,6 @@
 namespace fsdp::formats {
 namespace {
 
-constexpr unsigned kStsTries = 4;
 // The region for which requests to the endpoint without a region are signed.
 constexpr const char* kGlobalRegion = "us-east-1";
 constexpr const char* kVersion = "2011-06-15";
@@ -28,7 +27,6 @@ class StsHandler final : public XmlHandler {
   explicit StsHandler(const std::string& action)
       : root_(cat(action, "Response/", action, "Result/Credentials/")) {}
   Credentials found;
-  void begin(std::string_view /*path*/) override {}
   void end(std::string_view path, const std::string& text) override {
     if (!path.starts_with(root_)) return;
     path.remove_prefix(root_.size());
@@ -49,7 +47,6 @@ class StsDialect final : public Dialect {
     class Handler final : public XmlHandler {
      public:
       std::string code;
-      void begin(std::string_view /*path*/) override {}
       void end(std::string_view path, const std::string& text) override {
         if (path == "ErrorResponse/Error/Code") code = text;
       }
@@ -100,9 +97,7 @@ Credentials ask_sts(HttpClient& client, const Profile& profile, const std::strin
   const Address address = sts_address(profile, what);
   const Secret text(encode_query(form));
   const std::string region = sts_region(profile);
-  NetworkLimits limits = network_limits();
-  limits.tries = std::min(limits.tries, kStsTries);
-  Patience patience(what, limits);
+  Patience patience(what, service_limits());
   const StsDialect dialect;
   const HttpAnswer answer = exchange(client, patience, dialect, [&] {
     HttpRequest request;
@@ -121,7 +116,7 @@ Credentials ask_sts(HttpClient& client, const Profile& profile, const std::strin
   if (answer.head.status != 200) {
     const bool refused = answer.head.status >= 400 && answer.head.status < 500;
     if (!refused) throw refusal(what, answer, dialect);
-    throw Error(ErrorCode::kAccess, cat(what, ": the server refuses: ", dialect.words(answer)));
+    throw Error(ErrorCode::kAccess, what, ": the server refuses: ", dialect.words(answer));
   }
   StsHandler handler(form.front().second);
   parse_xml(answer.text, handler);

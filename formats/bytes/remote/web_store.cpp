@@ -45,9 +45,8 @@ Address WebStore::home_of(const std::string& url) const {
   if (!address) {
     // The text before an @ may be a password.
     const std::size_t host = url.rfind('@', slash) == std::string::npos ? begin : slash;
-    throw Error(ErrorCode::kUsage,
-                cat(escape(url.substr(0, begin)), host == slash ? "..." : "",
-                    escape(url.substr(host)), ": has no host, or has a user name or password"));
+    throw Error(ErrorCode::kUsage, escape(url.substr(0, begin)), host == slash ? "..." : "",
+                escape(url.substr(host)), ": has no host, or has a user name or password");
   }
   address->target = slash == url.size() ? "/" : complete_path(url.substr(slash));
   return *std::move(address);
@@ -64,9 +63,8 @@ HttpAnswer WebStore::ask(Patience& patience, const std::string& method, const Ad
         HttpRequest request;
         request.method = method;
         request.url = address.text();
-        if (address.scheme == home.scheme && address.authority == home.authority) {
+        if (address.scheme == home.scheme && address.authority == home.authority)
           introduce(request);
-        }
         if (add) add(request);
         return request;
       },
@@ -119,9 +117,8 @@ void WebStore::read(const std::string& url, const StoredFile& file, std::uint64_
   bool elsewhere = false;  // the file's own host told its version
   const auto add = [&](HttpRequest& request) {
     request.fields.emplace_back("range", sink.range());
-    if (!elsewhere && !file.version.empty()) {
+    if (!elsewhere && !file.version.empty())
       request.fields.emplace_back("if-match", '"' + file.version + '"');
-    }
   };
   std::optional<Address> last;  // target of the latest redirect
   Address at = home;
@@ -131,9 +128,9 @@ void WebStore::read(const std::string& url, const StoredFile& file, std::uint64_
       elsewhere = true;
       sink.ignore_etag();
       if (!file.version.empty() && said.version != file.version) {
-        throw Error(ErrorCode::kChanged,
-                    cat(patience.place(), ": changed while it was read: its ETag was ",
-                        quote(file.version), " and is ", quote(said.version)));
+        throw Error(ErrorCode::kChanged, patience.place(),
+                    ": changed while it was read: its ETag was ", quote(file.version), " and is ",
+                    quote(said.version));
       }
     }
     at = *redirected(at, *head.find("location"));

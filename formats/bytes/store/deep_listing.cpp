@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <set>
 #include <string_view>
-#include <tuple>
 #include <utility>
 
 #include "formats/bytes/base/text.h"
@@ -27,8 +26,7 @@ bool is_name(std::string_view part) {
 }  // namespace
 
 StoredListings listings_below(const std::string& url, const DeepListing::Below& below) {
-  const auto by_path = [](const StoredEntry& a, const StoredEntry& b) { return a.name < b.name; };
-  if (!below.whole && !std::is_sorted(below.files.begin(), below.files.end(), by_path)) return {};
+  if (!below.whole && !std::ranges::is_sorted(below.files, {}, &StoredEntry::name)) return {};
   // The last folder may have more files than the answers name.
   const std::string_view last =
       below.whole || below.files.empty() ? "" : first_part(below.files.back().name);
@@ -54,11 +52,9 @@ StoredListings listings_below(const std::string& url, const DeepListing::Below& 
   }
   StoredListings all;
   for (auto& [path, listing] : listings) {
-    std::sort(listing.entries.begin(), listing.entries.end(),
-              [](const StoredEntry& a, const StoredEntry& b) {
-                return std::tuple(std::string_view(a.name), !a.file) <
-                       std::tuple(std::string_view(b.name), !b.file);
-              });
+    std::ranges::sort(listing.entries, {}, [](const StoredEntry& entry) {
+      return std::pair(std::string_view(entry.name), !entry.file);
+    });
     all.emplace(cat(url, "/", path), std::make_shared<StoredListing>(std::move(listing)));
   }
   return all;

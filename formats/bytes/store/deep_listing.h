@@ -9,19 +9,15 @@
 #include <string>
 #include <vector>
 
+#include "formats/bytes/base/interface.h"
 #include "formats/bytes/store/snapshot.h"
 #include "formats/bytes/store/store.h"
 
 namespace fsdp::formats {
 
 // A second base of stores in which one answer can name the files of many folders.
-class DeepListing {
+class DeepListing : public Interface {
  public:
-  DeepListing() = default;
-  DeepListing(const DeepListing&) = delete;
-  DeepListing& operator=(const DeepListing&) = delete;
-  virtual ~DeepListing() = default;
-
   struct Below {
     // The files by their paths from the folder, "step-4/.metadata", in the order of the answers;
     // markers of folders, too.

@@ -27,20 +27,20 @@ File::File(std::string name) : name_(std::move(name)), number_(next_number()) {}
 
 void File::check_range(std::uint64_t offset, std::uint64_t count) const {
   if (offset > size() || count > size() - offset) {
-    throw Error(ErrorCode::kTruncated, cat(name_, ": ", count, " bytes at byte ", offset,
-                                           " are needed, but the file has ", size()));
+    throw Error(ErrorCode::kTruncated, name_, ": ", count, " bytes at byte ", offset,
+                " are needed, but the file has ", size());
   }
 }
 
 Error Folder::refusal(ErrorCode code, const std::string& relative_path,
                       std::string_view why) const {
-  return {code, cat(escape(path_.native()), ": path ", quote(relative_path), " ", why)};
+  return {code, escape(path_.native()), ": path ", quote(relative_path), " ", why};
 }
 
 void Folder::check_depth(const std::string& prefix, int depth) const {
   if (depth <= kMaxFolderDepth) return;
-  throw Error(ErrorCode::kLimitDepth, cat(escape((path_ / prefix).native()), ": lies more than ",
-                                          kMaxFolderDepth, " folders deep"));
+  throw Error(ErrorCode::kLimitDepth, escape((path_ / prefix).native()), ": lies more than ",
+              kMaxFolderDepth, " folders deep");
 }
 
 std::shared_ptr<const File> Folder::open_member_if_present(const std::string& path) const {
@@ -63,8 +63,7 @@ std::shared_ptr<const File> Folder::open_member(const std::string& relative_path
 
 std::vector<std::string> Folder::list() const {
   std::vector<std::string> members = names();
-  std::sort(members.begin(), members.end(),
-            [](const auto& a, const auto& b) { return natural_less(a, b); });
+  std::ranges::sort(members, [](const auto& a, const auto& b) { return natural_less(a, b); });
   return members;
 }
 
@@ -72,12 +71,12 @@ std::vector<std::string> Folder::list_files() const {
   std::vector<std::string> files;
   each_file([&](std::string path) {
     if (files.size() == kMaxListedFiles) {
-      throw Error(ErrorCode::kLimitEntries,
-                  cat(escape(path_.native()), ": holds more than ", kMaxListedFiles, " files"));
+      throw Error(ErrorCode::kLimitEntries, escape(path_.native()), ": holds more than ",
+                  kMaxListedFiles, " files");
     }
     files.push_back(std::move(path));
   });
-  std::sort(files.begin(), files.end());
+  std::ranges::sort(files);
   return files;
 }
 

@@ -55,12 +55,8 @@ class File : public ByteSource {
 
 // An open folder.  Its members are those of one moment, or stay those of this folder even if paths
 // are renamed.  No member lies outside of the folder.  Thread-safe.
-class Folder {
+class Folder : public Interface {
  public:
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  virtual ~Folder() = default;
-
   // Opens a member by a relative path that came from a file.
   // Throws: kPath (empty, NUL, too long, a folder), kPathEscape (absolute, "..", a link that leads
   // out of the folder), kShardMissing, kNotRegular, kIo, what stores throw.

@@ -10,8 +10,6 @@
 #include <map>
 #include <mutex>
 #include <string>
-#include <string_view>
-#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -34,9 +32,9 @@ constexpr std::uint64_t kNear = 8U << 10U;
 // Files up to this size are read whole by the first read.
 constexpr std::uint64_t kSmallFile = 1U << 20U;
 // A read without a hint is extended to kLeastRead, for the next reads beside it.  Near an end of
-// the file, where headers, pickles and directories are, it is extended to kEndBytes.
+// the file, where headers, pickles and directories are, it is extended to kFileEndBytes.
 constexpr std::uint64_t kLeastRead = 64U << 10U;
-constexpr std::uint64_t kEndBytes = 256U << 10U;
+constexpr std::uint64_t kFileEndBytes = 256U << 10U;
 constexpr std::uint64_t kFirstWindow = 512U << 10U;
 // The most hints that wait; each takes some 200 bytes.
 constexpr std::size_t kMostWaiting = 20'000;
@@ -123,9 +121,8 @@ struct ReadAhead::Impl {
     std::exception_ptr failure;
     const auto begun = std::chrono::steady_clock::now();
     try {
-      if (!block->bytes) {
+      if (!block->bytes)
         block->bytes = std::make_shared_for_overwrite<std::byte[]>(block->capacity);
-      }
       file->store.read(file->url, file->file, block->begin, {block->bytes.get(), block->size()});
     } catch (...) {
       failure = std::current_exception();
@@ -242,10 +239,10 @@ struct ReadAhead::Impl {
     set_window(*file, 0);
     if (bytes >= kLeastRead) return false;
     // The end of a file is read backwards: the directory stands before the last bytes.
-    if (offset >= size - kEndBytes) {
-      expect(file, size - kEndBytes, size, true);
+    if (offset >= size - kFileEndBytes) {
+      expect(file, size - kFileEndBytes, size, true);
     } else {
-      expect(file, offset, offset + (offset == 0 ? kEndBytes : kLeastRead), true);
+      expect(file, offset, offset + (offset == 0 ? kFileEndBytes : kLeastRead), true);
     }
     return true;
   }

@@ -8,9 +8,9 @@
 #include <memory>
 #include <span>
 
-#include "formats/bytes/store/ahead_file.h"
-
 namespace fsdp::formats {
+
+struct AheadFile;
 
 // Makes the requests for all files of this process.  Thread-safe.
 class ReadAhead {

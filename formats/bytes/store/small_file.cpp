@@ -9,25 +9,11 @@
 #include <system_error>
 
 #include "formats/bytes/base/error.h"
+#include "formats/bytes/base/file_descriptor.h"
 #include "formats/bytes/base/text.h"
 
 namespace fsdp::formats {
 namespace {
-
-class OpenFile {
- public:
-  explicit OpenFile(const std::string& path)
-      : fd_(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)) {}
-  OpenFile(const OpenFile&) = delete;
-  OpenFile& operator=(const OpenFile&) = delete;
-  ~OpenFile() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 [[noreturn]] void fail(const std::string& path, int number) {
   const bool denied = number == EACCES || number == EPERM;
@@ -38,7 +24,7 @@ class OpenFile {
 }  // namespace
 
 std::optional<std::string> read_small_file(const std::string& path, std::size_t most) {
-  const OpenFile file(path);
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   if (file.get() < 0) {
     if (errno == ENOENT || errno == ENOTDIR) return std::nullopt;
     fail(path, errno);

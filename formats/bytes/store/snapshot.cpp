@@ -50,8 +50,7 @@ Store& store_at(const std::string& url) {
 }
 
 bool named_like_a_file(std::string_view url) {
-  return std::any_of(kFileEnds.begin(), kFileEnds.end(),
-                     [&](std::string_view end) { return url.ends_with(end); });
+  return std::ranges::any_of(kFileEnds, [&](std::string_view end) { return url.ends_with(end); });
 }
 
 bool is_root(const std::string& url) {
@@ -95,8 +94,8 @@ void list_many_at_once(const std::string& url) {
     // The first subfolder may be the only one of interest.
     if (++known().inner_lists[folder] != 2) return;
     const auto& entries = above->second->entries;
-    folders = static_cast<std::size_t>(std::count_if(
-        entries.begin(), entries.end(), [](const StoredEntry& entry) { return !entry.file; }));
+    folders = static_cast<std::size_t>(
+        std::ranges::count_if(entries, [](const StoredEntry& entry) { return !entry.file; }));
   }
   const auto* const store = dynamic_cast<const DeepListing*>(&store_at(url));
   const std::size_t answers = answers_for(folders);
@@ -109,8 +108,7 @@ void list_many_at_once(const std::string& url) {
 }  // namespace
 
 const StoredFile* StoredListing::file(std::string_view name) const {
-  auto at = std::lower_bound(entries.begin(), entries.end(), name,
-                             [](const StoredEntry& e, std::string_view n) { return e.name < n; });
+  auto at = std::ranges::lower_bound(entries, name, {}, &StoredEntry::name);
   for (; at != entries.end() && at->name == name; ++at) {
     if (at->file) return &*at->file;
   }
@@ -118,12 +116,8 @@ const StoredFile* StoredListing::file(std::string_view name) const {
 }
 
 bool StoredListing::has_folder(std::string_view name) const {
-  return std::any_of(
-      std::lower_bound(entries.begin(), entries.end(), name,
-                       [](const StoredEntry& e, std::string_view n) { return e.name < n; }),
-      std::upper_bound(entries.begin(), entries.end(), name,
-                       [](std::string_view n, const StoredEntry& e) { return n < e.name; }),
-      [](const StoredEntry& entry) { return !entry.file; });
+  return std::ranges::any_of(std::ranges::equal_range(entries, name, {}, &StoredEntry::name),
+                             [](const StoredEntry& entry) { return !entry.file; });
 }
 
 StoreSession::StoreSession() {
@@ -157,11 +151,10 @@ std::shared_ptr<const StoredListing> list_stored(const std::string& url) {
     return entry.name.empty() || entry.name == "." || entry.name == ".." ||
            entry.name.find('/') != std::string::npos;
   });
-  std::sort(listing->entries.begin(), listing->entries.end(),
-            [](const StoredEntry& a, const StoredEntry& b) {
-              return std::tuple(std::string_view(a.name), !a.file) <
-                     std::tuple(std::string_view(b.name), !b.file);
-            });
+  std::ranges::sort(listing->entries, [](const StoredEntry& a, const StoredEntry& b) {
+    return std::tuple(std::string_view(a.name), !a.file) <
+           std::tuple(std::string_view(b.name), !b.file);
+  });
   const std::lock_guard lock(known().mutex);
   if (known().sessions != 0) known().listings.try_emplace(url, listing);
   return listing;

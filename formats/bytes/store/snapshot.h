@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "formats/bytes/base/interface.h"
 #include "formats/bytes/store/place.h"
 #include "formats/bytes/store/store.h"
 #include "formats/bytes/store/stored_source.h"
@@ -34,11 +35,9 @@ inline constexpr std::string_view kCannotList =
     "content (.metadata, model.safetensors.index.json, ...)";
 
 // Answers are kept while a session exists.  Thread-safe.
-class StoreSession {
+class StoreSession : NotCopied {
  public:
   StoreSession();
-  StoreSession(const StoreSession&) = delete;
-  StoreSession& operator=(const StoreSession&) = delete;
   ~StoreSession();
 };
 

@@ -11,6 +11,9 @@
 #include <string_view>
 #include <vector>
 
+#include "formats/bytes/base/error.h"
+#include "formats/bytes/base/interface.h"
+
 namespace fsdp::formats {
 
 // A file of a store at one moment.
@@ -30,13 +33,8 @@ struct StoredEntry {
 
 // A file that is written in parts.  It appears as a whole by `complete`; otherwise the destructor
 // removes the parts that were sent.
-class StoreUpload {
+class StoreUpload : public Interface {
  public:
-  StoreUpload() = default;
-  StoreUpload(const StoreUpload&) = delete;
-  StoreUpload& operator=(const StoreUpload&) = delete;
-  virtual ~StoreUpload() = default;
-
   // Returns the size of every part but the last one, which may be smaller.
   virtual std::uint64_t part_bytes() const = 0;
   // Sends part `number`, counted from 0.  Parts may come in any order, from several threads at
@@ -52,13 +50,8 @@ class StoreUpload {
 // error at the store's deadline.  Messages begin with the URL and hold no secret.  Each member
 // throws: kAccess (the store refuses), kNetwork (no answer, or no valid one, by the deadline),
 // kUsage (a URL that names no place).
-class Store {
+class Store : public Interface {
  public:
-  Store() = default;
-  Store(const Store&) = delete;
-  Store& operator=(const Store&) = delete;
-  virtual ~Store() = default;
-
   // Returns nullopt if there is no such file.
   virtual std::optional<StoredFile> find(const std::string& url) const = 0;
   // Returns the members of a folder, unordered; empty if there is no such folder.  nullopt: the
@@ -91,5 +84,12 @@ Store* store_of(std::string_view url);
 // Registers a store for URLs that begin with `scheme` ("s3://"), unless there is one.  `make` is
 // called once at most.  Thread-safe.
 void register_store(std::string scheme, std::unique_ptr<Store> (*make)());
+
+// A store answered neither the request that makes a file appear, nor the check that followed.
+// Thrown by StoreUpload::complete and Store::put.
+class UncertainError : public Error {
+ public:
+  explicit UncertainError(const std::string& message) : Error(ErrorCode::kNetwork, message) {}
+};
 
 }  // namespace fsdp::formats

@@ -2,7 +2,6 @@
 #include "formats/bytes/store/stored_folder.h"
 
 #include <algorithm>
-#include <functional>
 
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
@@ -59,9 +58,8 @@ std::shared_ptr<const File> StoredFolder::find(const std::string& path) const {
 
 std::vector<std::string> StoredFolder::names() const {
   const auto listed = listing();
-  if (!listed->whole && listed->entries.empty()) {
-    throw Error(ErrorCode::kUnsupported, cat(escape(url_), ": ", kCannotList));
-  }
+  if (!listed->whole && listed->entries.empty())
+    throw Error(ErrorCode::kUnsupported, escape(url_), ": ", kCannotList);
   std::vector<std::string> names;
   names.reserve(listed->entries.size());
   for (const StoredEntry& entry : listed->entries) {

@@ -7,6 +7,7 @@
 
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
+#include "formats/bytes/store/ahead_memory.h"
 #include "formats/bytes/store/read_ahead.h"
 
 namespace fsdp::formats {

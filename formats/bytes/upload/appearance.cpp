@@ -2,7 +2,6 @@
 #include "formats/bytes/upload/appearance.h"
 
 #include <algorithm>
-#include <atomic>
 #include <initializer_list>
 #include <new>
 
@@ -18,8 +17,8 @@ std::string_view last_part(std::string_view name) {
 }
 
 bool ends_with_any(std::string_view name, std::initializer_list<std::string_view> endings) {
-  return std::any_of(endings.begin(), endings.end(),
-                     [&](std::string_view ending) { return name.ends_with(ending); });
+  return std::ranges::any_of(endings,
+                             [&](std::string_view ending) { return name.ends_with(ending); });
 }
 
 }  // namespace
@@ -54,25 +53,16 @@ std::vector<std::string> remove_each(Store& store, const std::vector<std::string
     if (!why) why = error;
     left.push_back(name);
   };
-  std::atomic<std::size_t> next{0};
-  const auto work = [&](std::size_t) {
-    for (std::size_t i = next++; i < names.size(); i = next++) {
-      try {
-        store.remove(url_of(names[i]));
-      } catch (const Error& error) {
-        note(names[i], error);
-      } catch (const std::bad_alloc&) {
-        note(names[i], {ErrorCode::kOutOfMemory, "out of memory"});
-      }
+  run_each(names.size(), SenderPool::kThreads, [&](std::size_t i) {
+    try {
+      store.remove(url_of(names[i]));
+    } catch (const Error& error) {
+      note(names[i], error);
+    } catch (const std::bad_alloc&) {
+      note(names[i], {ErrorCode::kOutOfMemory, "out of memory"});
     }
-  };
-  {
-    const auto helpers = start_helpers(
-        std::min(names.size(), SenderPool::kThreads) - std::min<std::size_t>(names.size(), 1),
-        work);
-    work(0);
-  }
-  std::sort(left.begin(), left.end());
+  });
+  std::ranges::sort(left);
   return left;
 }
 
@@ -100,7 +90,7 @@ bool Appearance::leads() const {
 
 bool Appearance::may_lead() const {
   const std::lock_guard lock(mutex_);
-  return std::any_of(files_.begin(), files_.end(), [](const auto& entry) {
+  return std::ranges::any_of(files_, [](const auto& entry) {
     return entry.second.role == Role::kLeader && entry.second.state != State::kHidden;
   });
 }
@@ -130,7 +120,7 @@ bool Appearance::remove(Store& store, const std::vector<std::string>& names, con
   const std::vector<std::string> left = remove_each(store, names, url_of, why);
   const std::lock_guard lock(mutex_);
   for (const std::string& name : names) {
-    const bool gone = !std::binary_search(left.begin(), left.end(), name);
+    const bool gone = !std::ranges::binary_search(left, name);
     files_.at(name).state = gone ? State::kHidden : State::kAsked;
   }
   return left.empty();

@@ -12,6 +12,8 @@
 #include <utility>
 
 #include "formats/bytes/base/error.h"
+#include "formats/bytes/base/file_descriptor.h"
+#include "formats/bytes/base/interface.h"
 #include "formats/bytes/base/text.h"
 
 namespace fsdp::formats {
@@ -21,41 +23,29 @@ namespace {
 constexpr std::uint64_t kBlockBytes = 4096;
 
 [[noreturn]] void fail(const std::string& url, std::string_view what) {
-  throw Error(ErrorCode::kIo, cat(escape(url), ": ", what, ": ", std::strerror(errno)));
+  throw Error(ErrorCode::kIo, escape(url), ": ", what, ": ", std::strerror(errno));
 }
 
-// An open file of the spool.
-class SpoolFile {
- public:
-  SpoolFile(const std::filesystem::path& path, const std::string& url)
-      : fd_(::open(path.c_str(), O_RDWR | O_CLOEXEC)) {
-    if (fd_ < 0) fail(url, "opening its copy in the temporary folder");
-  }
-  SpoolFile(const SpoolFile&) = delete;
-  SpoolFile& operator=(const SpoolFile&) = delete;
-  ~SpoolFile() { ::close(fd_); }
-  int fd() const { return fd_; }
-
- private:
-  int fd_;
-};
+FileDescriptor open_spooled(const std::filesystem::path& path, const std::string& url) {
+  FileDescriptor fd(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+  if (fd.get() < 0) fail(url, "opening its copy in the temporary folder");
+  return fd;
+}
 
 // Bytes of the file in memory.  Only this process has the file, so it cannot become shorter.
-class SpoolBytes {
+class SpoolBytes : NotCopied {
  public:
-  SpoolBytes(const SpoolFile& file, std::uint64_t offset, std::uint64_t bytes,
+  SpoolBytes(const FileDescriptor& file, std::uint64_t offset, std::uint64_t bytes,
              const std::string& url) {
     if (bytes == 0) return;
     const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
     const std::uint64_t before = offset % page;
     mapped_ = static_cast<std::size_t>(before + bytes);
-    start_ = ::mmap(nullptr, mapped_, PROT_READ, MAP_SHARED, file.fd(),
+    start_ = ::mmap(nullptr, mapped_, PROT_READ, MAP_SHARED, file.get(),
                     static_cast<off_t>(offset - before));
     if (start_ == MAP_FAILED) fail(url, "reading its copy in the temporary folder");
     span_ = {static_cast<const std::byte*>(start_) + before, static_cast<std::size_t>(bytes)};
   }
-  SpoolBytes(const SpoolBytes&) = delete;
-  SpoolBytes& operator=(const SpoolBytes&) = delete;
   ~SpoolBytes() {
     if (mapped_ != 0 && start_ != MAP_FAILED) ::munmap(start_, mapped_);
   }
@@ -124,8 +114,8 @@ void PartUpload::wrote(std::uint64_t offset, std::uint64_t bytes, bool kept) {
     const std::lock_guard lock(mutex_);
     const ByteRuns::Run run = written_.add(offset, offset + bytes);
     if (run.end == 0 || (begun_ && run.end > bytes_)) {
-      throw Error(ErrorCode::kIo, cat(escape(url_), ": ", bytes, " bytes at byte ", offset,
-                                      " are written twice, or lie past the end"));
+      throw Error(ErrorCode::kIo, escape(url_), ": ", bytes, " bytes at byte ", offset,
+                  " are written twice, or lie past the end");
     }
     if (kept) kept_.add(offset, offset + bytes);
     if (upload_) add_whole(run, {offset, offset + bytes}, parts);
@@ -139,7 +129,7 @@ void PartUpload::finish(std::uint64_t bytes) {
     const std::lock_guard lock(mutex_);
     begun = begun_;
     if (begun && bytes != bytes_)
-      throw Error(ErrorCode::kIo, cat(escape(url_), ": has ", bytes, " bytes, not ", bytes_));
+      throw Error(ErrorCode::kIo, escape(url_), ": has ", bytes, " bytes, not ", bytes_);
     if (!begun) bytes_ = bytes;
   }
   if (!begun && bytes <= kMostPutBytes) return;
@@ -158,12 +148,12 @@ void PartUpload::finish(std::uint64_t bytes) {
 void PartUpload::send(std::uint32_t part) {
   const std::uint64_t begin = part * part_bytes_;
   const std::uint64_t end = std::min(begin + part_bytes_, bytes_);
-  const SpoolFile file(spool_, url_);
+  const FileDescriptor file = open_spooled(spool_, url_);
   {
     const SpoolBytes bytes(file, begin, end - begin, url_);
     upload_->put(part, bytes.bytes());
   }
-  give_back(file.fd(), begin, end);
+  give_back(file.get(), begin, end);
 }
 
 void PartUpload::give_back(int fd, std::uint64_t begin, std::uint64_t end) {
@@ -188,7 +178,7 @@ void PartUpload::give_back(int fd, std::uint64_t begin, std::uint64_t end) {
 
 void PartUpload::complete(bool only_new) {
   if (upload_) return upload_->complete(only_new);
-  const SpoolFile file(spool_, url_);
+  const FileDescriptor file = open_spooled(spool_, url_);
   const SpoolBytes bytes(file, 0, bytes_, url_);
   store_.put(url_, bytes.bytes(), only_new);
 }

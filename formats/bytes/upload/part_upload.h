@@ -33,8 +33,6 @@ class PartUpload {
   // `spool`: the file that holds the bytes.  Lifetime: store and pool outlive the object, and the
   // pool is stopped before the object is destroyed.
   PartUpload(Store& store, std::string url, std::filesystem::path spool, SenderPool& senders);
-  PartUpload(const PartUpload&) = delete;
-  PartUpload& operator=(const PartUpload&) = delete;
 
   // Sets the length, so that parts may be sent.  Must be called at most once, before `finish`.
   // Throws: what SenderPool::submit throws.

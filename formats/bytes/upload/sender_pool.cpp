@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "formats/bytes/upload/sender_pool.h"
 
-#include <exception>
 #include <iterator>
 #include <utility>
 
@@ -65,7 +64,7 @@ void SenderPool::add(Lock& lock, std::function<void()> job) {
         do_next(mine);
       }
     });
-    std::move(started.begin(), started.end(), std::back_inserter(threads_));
+    std::ranges::move(started, std::back_inserter(threads_));
   }
   // If no thread could be started, the caller does the job.
   if (threads_.empty()) return do_next(lock);

@@ -22,9 +22,6 @@ class SenderPool {
   // at once.
   static constexpr std::size_t kThreads = 8;
 
-  SenderPool() = default;
-  SenderPool(const SenderPool&) = delete;
-  SenderPool& operator=(const SenderPool&) = delete;
   // Waits for the jobs that have begun; drops the others.
   ~SenderPool();
 

@@ -36,11 +36,10 @@ fs::path temporary_folder() {
   return folder == nullptr || *folder == '\0' ? "/tmp" : folder;
 }
 
-int lock_of(const fs::path& folder) {
-  const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-  if (fd >= 0 && ::flock(fd, LOCK_EX | LOCK_NB) == 0) return fd;
-  if (fd >= 0) ::close(fd);
-  return -1;
+FileDescriptor lock_of(const fs::path& folder) {
+  FileDescriptor fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) fd.reset();
+  return fd;
 }
 
 // Removes the folders of this user's killed processes: nobody holds their locks.
@@ -53,10 +52,8 @@ void remove_leftovers(const fs::path& above) {
         info.st_uid != ::geteuid() || ::time(nullptr) - info.st_mtime < kSettledSeconds) {
       continue;
     }
-    const int fd = lock_of(entry.path());
-    if (fd < 0) continue;
-    fs::remove_all(entry.path(), ignored);
-    ::close(fd);
+    const FileDescriptor fd = lock_of(entry.path());
+    if (fd.get() >= 0) fs::remove_all(entry.path(), ignored);
   }
 }
 
@@ -76,9 +73,8 @@ fs::path Spool::add(const std::string& name) {
   std::error_code error;
   fs::create_directories(path.parent_path(), error);
   if (error) fail(path.parent_path(), error.value());
-  const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  if (fd < 0) fail(path, errno);
-  ::close(fd);
+  const FileDescriptor fd(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  if (fd.get() < 0) fail(path, errno);
   return path;
 }
 
@@ -86,8 +82,7 @@ void Spool::remove() noexcept {
   if (path_.empty()) return;
   std::error_code ignored;
   fs::remove_all(path_, ignored);
-  if (lock_ >= 0) ::close(lock_);
-  lock_ = -1;
+  lock_.reset();
   path_.clear();
 }
 

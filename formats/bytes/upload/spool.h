@@ -3,8 +3,10 @@
 #pragma once
 
 #include <filesystem>
-#include <set>
 #include <string>
+
+#include "formats/bytes/base/file_descriptor.h"
+#include "formats/bytes/base/interface.h"
 
 namespace fsdp::formats {
 
@@ -14,12 +16,10 @@ namespace fsdp::formats {
 // Its files are as long as those of the output, but hold few of their bytes: sent bytes are given
 // back to the file system, except those that the last check of the output reads
 // (check_output_names).
-class Spool {
+class Spool : NotCopied {
  public:
   // Throws: kIo.
   Spool();
-  Spool(const Spool&) = delete;
-  Spool& operator=(const Spool&) = delete;
   ~Spool() { remove(); }
 
   // Makes an empty file, "a" or "a/b", with its parent folders, and returns its path.  Throws: kIo,
@@ -31,7 +31,7 @@ class Spool {
 
  private:
   std::filesystem::path path_;
-  int lock_ = -1;
+  FileDescriptor lock_;
 };
 
 }  // namespace fsdp::formats

@@ -16,7 +16,6 @@
 #include "formats/bytes/base/interrupt.h"
 #include "formats/bytes/base/text.h"
 #include "formats/bytes/base/threads.h"
-#include "formats/bytes/store/uncertain.h"
 
 namespace fsdp::formats {
 namespace {
@@ -125,10 +124,9 @@ StoredOutput::Names StoredOutput::check_folder() const {
 StoredOutput::Names StoredOutput::members_of(const std::string& folder, const std::string& prefix,
                                              bool nested) const {
   const auto in_the_way = [&](const std::string& name) {
-    return Error(ErrorCode::kExists,
-                 cat(shown_, ": holds ", quote(prefix + name),
-                     ", which is not a file of a checkpoint; remove it or choose another "
-                     "destination"));
+    return Error(ErrorCode::kExists, shown_, ": holds ", quote(prefix + name),
+                 ", which is not a file of a checkpoint; remove it or choose another "
+                 "destination");
   };
   const auto entries = store_.list(folder);
   if (!entries) {
@@ -157,8 +155,8 @@ std::string StoredOutput::url_of(const std::string& name) const {
 StoredOutput::Added StoredOutput::add(const std::string& name) {
   const std::string url = url_of(name);
   if (options_.folder && !is_member_path(name)) {
-    throw Error(ErrorCode::kPath,
-                cat(shown_, ": ", quote(name), " is not the name of a file in a folder"));
+    throw Error(ErrorCode::kPath, shown_, ": ", quote(name),
+                " is not the name of a file in a folder");
   }
   const std::lock_guard lock(members_mutex_);
   if (!names_.insert(name).second)
@@ -189,22 +187,21 @@ void StoredOutput::commit_folder() {
     members[role_of(member.name, options_.seals)].push_back(&member);
   const auto& data = members[Role::kData];
   // Otherwise the old leaders would lead to new data.
-  const bool leaders_first = std::any_of(data.begin(), data.end(), [&](const Member* member) {
-    return before.contains(member->name);
-  });
+  const bool leaders_first = std::ranges::any_of(
+      data, [&](const Member* member) { return before.contains(member->name); });
   const auto goes_first = [&](Role role) {
     return role == Role::kSeal || (role == Role::kLeader && leaders_first);
   };
   const auto old_of = [&](Role role) {
     Names names;
-    std::copy_if(old.begin(), old.end(), std::back_inserter(names),
-                 [&](const std::string& name) { return role_of(name, options_.seals) == role; });
+    std::ranges::copy_if(old, std::back_inserter(names), [&](const std::string& name) {
+      return role_of(name, options_.seals) == role;
+    });
     return names;
   };
   for (const auto& [role, of_role] : members) {
-    for (const Member* member : of_role) {
+    for (const Member* member : of_role)
       appearance_.add(member->name, role, !goes_first(role) && before.contains(member->name));
-    }
   }
   std::optional<Error> failure;
   std::string old_one;  // state of the old checkpoint
@@ -232,8 +229,8 @@ void StoredOutput::commit_folder() {
     if (!committed_) throw *failure;
   }
   Names stale;
-  std::copy_if(old.begin(), old.end(), std::back_inserter(stale),
-               [&](const std::string& name) { return !names_.contains(name); });
+  std::ranges::copy_if(old, std::back_inserter(stale),
+                       [&](const std::string& name) { return !names_.contains(name); });
   std::optional<Error> why;
   const Names left = remove_each(
       store_, stale, [this](const std::string& name) { return url_of(name); }, why);

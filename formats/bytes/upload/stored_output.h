@@ -52,8 +52,6 @@ class StoredOutput : private Unfinished {
   // Throws: kUsage (names no file), kExists, kNotRegular (a folder at the place of a file, or the
   // other way), kUnsupported (the store cannot list); what Store throws; kIo of the spool.
   StoredOutput(Store& store, const std::string& url, StoredOutputOptions options);
-  StoredOutput(const StoredOutput&) = delete;
-  StoredOutput& operator=(const StoredOutput&) = delete;
   ~StoredOutput() override;
 
   // A new file of the output.  The caller writes to the file `spool` and reports the bytes to the

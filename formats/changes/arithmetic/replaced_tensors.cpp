@@ -8,7 +8,7 @@
 #include "formats/bytes/base/text.h"
 #include "formats/state/content/content.h"
 #include "formats/state/content/key_text.h"
-#include "formats/state/content/mapping_like.h"
+#include "formats/state/content/object_fields.h"
 
 namespace fsdp::formats {
 namespace {

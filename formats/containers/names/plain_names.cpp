@@ -223,7 +223,7 @@ bool is_bytes(const NameArgument& argument) {
 
 bool is_shape(const NameArgument& argument) {
   return argument.kind == Kind::kTuple &&
-         std::all_of(argument.items.begin(), argument.items.end(), [](const NameArgument& item) {
+         std::ranges::all_of(argument.items, [](const NameArgument& item) {
            return item.kind == Kind::kInt && item.number >= 0;
          });
 }
@@ -377,7 +377,7 @@ bool is_plain_dtype_state(std::uint32_t mark, const std::vector<NameArgument>& i
   if (kind == DTypeKind::kOther || items.size() != size) return false;
   const auto is = [&](std::size_t item, std::initializer_list<std::int64_t> numbers) {
     return items[item].kind == Kind::kInt &&
-           std::find(numbers.begin(), numbers.end(), items[item].number) != numbers.end();
+           std::ranges::find(numbers, items[item].number) != numbers.end();
   };
   const bool order =
       items[1].kind == Kind::kText && (items[1].text == "<" || items[1].text == ">" ||

@@ -90,9 +90,8 @@ constexpr std::array kNames = {
 }  // namespace
 
 const ProducerName* producer_name(std::string_view module, std::string_view name) {
-  const auto* const found = std::find_if(kNames.begin(), kNames.end(), [&](const auto& known) {
-    return known.module == module && known.name == name;
-  });
+  const auto* const found = std::ranges::find_if(
+      kNames, [&](const auto& known) { return known.module == module && known.name == name; });
   return found == kNames.end() ? nullptr : &*found;
 }
 

@@ -139,7 +139,7 @@ class PickleCycles::Walk {
     return push(object);
   }
   [[noreturn]] void throw_too_many() const {
-    throw Error(ErrorCode::kLimitNodes, cat("more than ", max_values_, " values are on the stack"));
+    throw Error(ErrorCode::kLimitNodes, "more than ", max_values_, " values are on the stack");
   }
 
   PickleCycles& cycles_;

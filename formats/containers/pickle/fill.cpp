@@ -22,37 +22,34 @@ namespace {
 using Node = ValueAccess;
 
 [[noreturn]] void throw_sealed(std::string_view kind) {
-  throw Error(ErrorCode::kCycle, cat("would change a ", kind,
-                                     " that something already refers to; it may contain itself"));
+  throw Error(ErrorCode::kCycle, "would change a ", kind,
+              " that something already refers to; it may contain itself");
 }
 
 [[noreturn]] void throw_wrong_kind(std::string_view what, const Value& value,
                                    std::string_view expected) {
   if (back_reference(value)) throw_sealed("container");
-  throw Error(ErrorCode::kType,
-              cat(what, " a ", kind_name(value.kind()), ", expected a ", expected));
+  throw Error(ErrorCode::kType, what, " a ", kind_name(value.kind()), ", expected a ", expected);
 }
 
 [[noreturn]] void throw_duplicate(const Value& key) {
   std::string text;
   if (const std::string* const name = key.as_string()) text = cat(" ", quote(*name));
   if (const auto number = key.as_int()) text = cat(" ", *number);
-  throw Error(ErrorCode::kKey, cat("the key", text, " occurs twice"));
+  throw Error(ErrorCode::kKey, "the key", text, " occurs twice");
 }
 
 void check_not_built(const Value& object, std::string_view what) {
-  if (object.as_object()->built) {
-    throw Error(ErrorCode::kType, cat(what, " an object that has its state already"));
-  }
+  if (object.as_object()->built)
+    throw Error(ErrorCode::kType, what, " an object that has its state already");
 }
 
 // Checks that `key` may follow the first `count` keys; `key_at(i)` is key i.
 template <typename KeyAt>
 void check_key(std::unique_ptr<KeyIndex>& index, std::size_t count, const Value& key,
                const KeyAt& key_at) {
-  if (!Node::is_hashable(key)) {
-    throw Error(ErrorCode::kKey, cat("a ", kind_name(key.kind()), " cannot be a key"));
-  }
+  if (!Node::is_hashable(key))
+    throw Error(ErrorCode::kKey, "a ", kind_name(key.kind()), " cannot be a key");
   if (count >= UINT32_MAX - 1) throw Error(ErrorCode::kLimitNodes, "more than 2^32 - 2 keys");
   if (!add_key(index, count, key, key_at)) throw_duplicate(key);
 }
@@ -122,10 +119,8 @@ void append_items(Value& list, std::span<Value> items) {
 }
 
 void set_items(Value& dict, std::span<Value> keys_and_values) {
-  if (keys_and_values.size() % 2 != 0) {
-    throw Error(ErrorCode::kStack,
-                cat("an odd number of keys and values: ", keys_and_values.size()));
-  }
+  if (keys_and_values.size() % 2 != 0)
+    throw Error(ErrorCode::kStack, "an odd number of keys and values: ", keys_and_values.size());
   std::vector<Value::Entry>* to = nullptr;
   std::unique_ptr<KeyIndex>* index = nullptr;
   if (dict.kind() == ValueKind::kDict) {
@@ -168,14 +163,13 @@ Value make_frozen_set(std::span<Value> items) {
 
 void build_object(Value& object, Value state) {
   if (object.kind() != ValueKind::kObject) {
-    throw Error(ErrorCode::kBuild,
-                cat("sets the state of a ", kind_name(object.kind()), ", expected an object"));
+    throw Error(ErrorCode::kBuild, "sets the state of a ", kind_name(object.kind()),
+                ", expected an object");
   }
   check_open(object);
   auto& node = Node::as<ObjectNode>(object);
-  if (node.data.built) {
+  if (node.data.built)
     throw Error(ErrorCode::kBuild, "sets the state of an object for the second time");
-  }
   Node::hold(node, state);
   node.data.state = std::move(state);
   node.data.built = true;

@@ -13,9 +13,8 @@ std::optional<std::int64_t> integral(const Value& value) {
   if (const auto integer = value.as_int()) return integer;
   if (const auto number = value.as_float()) {
     constexpr double kLimit = 9223372036854775808.0;  // 2^63
-    if (*number >= -kLimit && *number < kLimit && std::trunc(*number) == *number) {
+    if (*number >= -kLimit && *number < kLimit && std::trunc(*number) == *number)
       return static_cast<std::int64_t>(*number);
-    }
   }
   return std::nullopt;
 }
@@ -29,9 +28,8 @@ constexpr std::uint64_t kNameHash = 255;  // for the module of a global; is not 
 }  // namespace
 
 bool equal_keys(const Value& a, const Value& b) noexcept {
-  if (a.kind() == ValueKind::kString && b.kind() == ValueKind::kString) {
+  if (a.kind() == ValueKind::kString && b.kind() == ValueKind::kString)
     return a.identity() == b.identity() || *a.as_string() == *b.as_string();
-  }
   if (is_number(a.kind()) && is_number(b.kind())) {
     const auto x = integral(a);
     const auto y = integral(b);
@@ -60,9 +58,8 @@ std::optional<std::uint64_t> hash_of_key(const Value& key) noexcept {
     case ValueKind::kBool:
     case ValueKind::kInt:
     case ValueKind::kFloat: {
-      if (const auto integer = integral(key)) {
+      if (const auto integer = integral(key))
         return KeyIndex::hash_number(static_cast<std::uint64_t>(*integer));
-      }
       const double number = *key.as_float();
       if (std::isnan(number)) return std::nullopt;
       return KeyIndex::hash_number(std::bit_cast<std::uint64_t>(number));

@@ -7,15 +7,15 @@
 #include <string_view>
 
 #include "formats/bytes/base/byte_source.h"
+#include "formats/bytes/base/interface.h"
 #include "formats/containers/pickle/value.h"
 
 namespace fsdp::formats {
 
 // Gives the names in a stream a meaning.  The defaults build inert values, so a host overrides only
 // what it folds into something smaller or refuses.
-class PickleHost {
+class PickleHost : public Interface {
  public:
-  virtual ~PickleHost() = default;
   // Called once per distinct pair when the stream refers to module.name.  Names are as written:
   // protocol 2 says __builtin__ for Python 3's builtins, protocol 4 has names with dots.  Returns a
   // tag >= 0 of its own choice, kept in the value, or -1.

@@ -13,83 +13,6 @@ namespace fsdp::formats {
 // The newest protocol that Python writes.
 inline constexpr unsigned kMaxPickleProtocol = 5;
 
-// The accepted opcodes: those that Python's pickler and torch.save write for data.
-enum class PickleOp : std::uint8_t {
-  kMark = '(',
-  kStop = '.',
-  kProto = 0x80,
-  kFrame = 0x95,
-  kNone = 'N',
-  kNewTrue = 0x88,
-  kNewFalse = 0x89,
-  kBinInt = 'J',
-  kBinInt1 = 'K',
-  kBinInt2 = 'M',
-  kLong1 = 0x8a,
-  kLong4 = 0x8b,
-  kBinFloat = 'G',
-  kShortBinString = 'U',
-  kBinString = 'T',
-  kShortBinUnicode = 0x8c,
-  kBinUnicode = 'X',
-  kBinUnicode8 = 0x8d,
-  kShortBinBytes = 'C',
-  kBinBytes = 'B',
-  kBinBytes8 = 0x8e,
-  kByteArray8 = 0x96,
-  kEmptyTuple = ')',
-  kTuple = 't',
-  kTuple1 = 0x85,
-  kTuple2 = 0x86,
-  kTuple3 = 0x87,
-  kEmptyList = ']',
-  kAppend = 'a',
-  kAppends = 'e',
-  kEmptyDict = '}',
-  kSetItem = 's',
-  kSetItems = 'u',
-  kEmptySet = 0x8f,
-  kAddItems = 0x90,
-  kFrozenSet = 0x91,
-  kBinPut = 'q',
-  kLongBinPut = 'r',
-  kMemoize = 0x94,
-  kBinGet = 'h',
-  kLongBinGet = 'j',
-  kGlobal = 'c',
-  kStackGlobal = 0x93,
-  kReduce = 'R',
-  kNewObj = 0x81,
-  kBuild = 'b',
-  kBinPersid = 'Q',
-};
-
-// The other opcodes that Python runs: those of protocols 0 and 1, and those that no pickler writes
-// for data.
-enum class PythonOp : std::uint8_t {
-  kInt = 'I',
-  kLong = 'L',
-  kFloat = 'F',
-  kString = 'S',
-  kUnicode = 'V',
-  kList = 'l',
-  kDict = 'd',
-  kPop = '0',
-  kPopMark = '1',
-  kDup = '2',
-  kPut = 'p',
-  kGet = 'g',
-  kInst = 'i',
-  kObj = 'o',
-  kPersid = 'P',
-  kExt1 = 0x82,
-  kExt2 = 0x83,
-  kExt4 = 0x84,
-  kNewObjEx = 0x92,
-  kNextBuffer = 0x97,
-  kReadonlyBuffer = 0x98,
-};
-
 // The argument after the opcode byte.
 enum class PickleArgument : std::uint8_t {
   kRefused,  // the opcode is not accepted
@@ -106,6 +29,86 @@ enum class PickleArgument : std::uint8_t {
   kLine,           // one such line
 };
 
+// The accepted opcodes: those that Python's pickler and torch.save write for data.
+#define FSDP_PICKLE_OPCODES(OP)                            \
+  OP(kMark, '(', "MARK", kNothing)                         \
+  OP(kStop, '.', "STOP", kNothing)                         \
+  OP(kProto, 0x80, "PROTO", kByte1)                        \
+  OP(kFrame, 0x95, "FRAME", kByte8)                        \
+  OP(kNone, 'N', "NONE", kNothing)                         \
+  OP(kNewTrue, 0x88, "NEWTRUE", kNothing)                  \
+  OP(kNewFalse, 0x89, "NEWFALSE", kNothing)                \
+  OP(kBinInt, 'J', "BININT", kByte4)                       \
+  OP(kBinInt1, 'K', "BININT1", kByte1)                     \
+  OP(kBinInt2, 'M', "BININT2", kByte2)                     \
+  OP(kLong1, 0x8a, "LONG1", kLength1)                      \
+  OP(kLong4, 0x8b, "LONG4", kSignedLength4)                \
+  OP(kBinFloat, 'G', "BINFLOAT", kByte8)                   \
+  OP(kShortBinString, 'U', "SHORT_BINSTRING", kLength1)    \
+  OP(kBinString, 'T', "BINSTRING", kSignedLength4)         \
+  OP(kShortBinUnicode, 0x8c, "SHORT_BINUNICODE", kLength1) \
+  OP(kBinUnicode, 'X', "BINUNICODE", kLength4)             \
+  OP(kBinUnicode8, 0x8d, "BINUNICODE8", kLength8)          \
+  OP(kShortBinBytes, 'C', "SHORT_BINBYTES", kLength1)      \
+  OP(kBinBytes, 'B', "BINBYTES", kLength4)                 \
+  OP(kBinBytes8, 0x8e, "BINBYTES8", kLength8)              \
+  OP(kByteArray8, 0x96, "BYTEARRAY8", kLength8)            \
+  OP(kEmptyTuple, ')', "EMPTY_TUPLE", kNothing)            \
+  OP(kTuple, 't', "TUPLE", kNothing)                       \
+  OP(kTuple1, 0x85, "TUPLE1", kNothing)                    \
+  OP(kTuple2, 0x86, "TUPLE2", kNothing)                    \
+  OP(kTuple3, 0x87, "TUPLE3", kNothing)                    \
+  OP(kEmptyList, ']', "EMPTY_LIST", kNothing)              \
+  OP(kAppend, 'a', "APPEND", kNothing)                     \
+  OP(kAppends, 'e', "APPENDS", kNothing)                   \
+  OP(kEmptyDict, '}', "EMPTY_DICT", kNothing)              \
+  OP(kSetItem, 's', "SETITEM", kNothing)                   \
+  OP(kSetItems, 'u', "SETITEMS", kNothing)                 \
+  OP(kEmptySet, 0x8f, "EMPTY_SET", kNothing)               \
+  OP(kAddItems, 0x90, "ADDITEMS", kNothing)                \
+  OP(kFrozenSet, 0x91, "FROZENSET", kNothing)              \
+  OP(kBinPut, 'q', "BINPUT", kByte1)                       \
+  OP(kLongBinPut, 'r', "LONG_BINPUT", kByte4)              \
+  OP(kMemoize, 0x94, "MEMOIZE", kNothing)                  \
+  OP(kBinGet, 'h', "BINGET", kByte1)                       \
+  OP(kLongBinGet, 'j', "LONG_BINGET", kByte4)              \
+  OP(kGlobal, 'c', "GLOBAL", kTwoLines)                    \
+  OP(kStackGlobal, 0x93, "STACK_GLOBAL", kNothing)         \
+  OP(kReduce, 'R', "REDUCE", kNothing)                     \
+  OP(kNewObj, 0x81, "NEWOBJ", kNothing)                    \
+  OP(kBuild, 'b', "BUILD", kNothing)                       \
+  OP(kBinPersid, 'Q', "BINPERSID", kNothing)
+
+// The other opcodes that Python runs: those of protocols 0 and 1, and those that no pickler writes
+// for data.
+#define FSDP_PYTHON_OPCODES(OP)                  \
+  OP(kInt, 'I', "INT", kLine)                    \
+  OP(kLong, 'L', "LONG", kLine)                  \
+  OP(kFloat, 'F', "FLOAT", kLine)                \
+  OP(kString, 'S', "STRING", kLine)              \
+  OP(kUnicode, 'V', "UNICODE", kLine)            \
+  OP(kList, 'l', "LIST", kNothing)               \
+  OP(kDict, 'd', "DICT", kNothing)               \
+  OP(kPop, '0', "POP", kNothing)                 \
+  OP(kPopMark, '1', "POP_MARK", kNothing)        \
+  OP(kDup, '2', "DUP", kNothing)                 \
+  OP(kPut, 'p', "PUT", kLine)                    \
+  OP(kGet, 'g', "GET", kLine)                    \
+  OP(kInst, 'i', "INST", kTwoLines)              \
+  OP(kObj, 'o', "OBJ", kNothing)                 \
+  OP(kPersid, 'P', "PERSID", kLine)              \
+  OP(kExt1, 0x82, "EXT1", kByte1)                \
+  OP(kExt2, 0x83, "EXT2", kByte2)                \
+  OP(kExt4, 0x84, "EXT4", kByte4)                \
+  OP(kNewObjEx, 0x92, "NEWOBJ_EX", kNothing)     \
+  OP(kNextBuffer, 0x97, "NEXT_BUFFER", kNothing) \
+  OP(kReadonlyBuffer, 0x98, "READONLY_BUFFER", kNothing)
+
+#define FSDP_ENUMERATOR(op, byte, name, argument) op = byte,
+enum class PickleOp : std::uint8_t { FSDP_PICKLE_OPCODES(FSDP_ENUMERATOR) };
+enum class PythonOp : std::uint8_t { FSDP_PYTHON_OPCODES(FSDP_ENUMERATOR) };
+#undef FSDP_ENUMERATOR
+
 struct PickleOpcode {
   std::string_view name;  // empty for bytes that are not opcodes
   PickleArgument argument = PickleArgument::kRefused;
@@ -113,105 +116,26 @@ struct PickleOpcode {
   PickleArgument written = PickleArgument::kRefused;
 };
 
-namespace internal {
-
-constexpr std::array<PickleOpcode, 256> make_pickle_opcodes() {
-  std::array<PickleOpcode, 256> table{};
-  const auto accept = [&table](PickleOp op, std::string_view name, PickleArgument argument) {
-    table[static_cast<std::uint8_t>(op)] = {name, argument, argument};
-  };
-  using Op = PickleOp;
-  using Argument = PickleArgument;
-  accept(Op::kMark, "MARK", Argument::kNothing);
-  accept(Op::kStop, "STOP", Argument::kNothing);
-  accept(Op::kProto, "PROTO", Argument::kByte1);
-  accept(Op::kFrame, "FRAME", Argument::kByte8);
-  accept(Op::kNone, "NONE", Argument::kNothing);
-  accept(Op::kNewTrue, "NEWTRUE", Argument::kNothing);
-  accept(Op::kNewFalse, "NEWFALSE", Argument::kNothing);
-  accept(Op::kBinInt, "BININT", Argument::kByte4);
-  accept(Op::kBinInt1, "BININT1", Argument::kByte1);
-  accept(Op::kBinInt2, "BININT2", Argument::kByte2);
-  accept(Op::kLong1, "LONG1", Argument::kLength1);
-  accept(Op::kLong4, "LONG4", Argument::kSignedLength4);
-  accept(Op::kBinFloat, "BINFLOAT", Argument::kByte8);
-  accept(Op::kShortBinString, "SHORT_BINSTRING", Argument::kLength1);
-  accept(Op::kBinString, "BINSTRING", Argument::kSignedLength4);
-  accept(Op::kShortBinUnicode, "SHORT_BINUNICODE", Argument::kLength1);
-  accept(Op::kBinUnicode, "BINUNICODE", Argument::kLength4);
-  accept(Op::kBinUnicode8, "BINUNICODE8", Argument::kLength8);
-  accept(Op::kShortBinBytes, "SHORT_BINBYTES", Argument::kLength1);
-  accept(Op::kBinBytes, "BINBYTES", Argument::kLength4);
-  accept(Op::kBinBytes8, "BINBYTES8", Argument::kLength8);
-  accept(Op::kByteArray8, "BYTEARRAY8", Argument::kLength8);
-  accept(Op::kEmptyTuple, "EMPTY_TUPLE", Argument::kNothing);
-  accept(Op::kTuple, "TUPLE", Argument::kNothing);
-  accept(Op::kTuple1, "TUPLE1", Argument::kNothing);
-  accept(Op::kTuple2, "TUPLE2", Argument::kNothing);
-  accept(Op::kTuple3, "TUPLE3", Argument::kNothing);
-  accept(Op::kEmptyList, "EMPTY_LIST", Argument::kNothing);
-  accept(Op::kAppend, "APPEND", Argument::kNothing);
-  accept(Op::kAppends, "APPENDS", Argument::kNothing);
-  accept(Op::kEmptyDict, "EMPTY_DICT", Argument::kNothing);
-  accept(Op::kSetItem, "SETITEM", Argument::kNothing);
-  accept(Op::kSetItems, "SETITEMS", Argument::kNothing);
-  accept(Op::kEmptySet, "EMPTY_SET", Argument::kNothing);
-  accept(Op::kAddItems, "ADDITEMS", Argument::kNothing);
-  accept(Op::kFrozenSet, "FROZENSET", Argument::kNothing);
-  accept(Op::kBinPut, "BINPUT", Argument::kByte1);
-  accept(Op::kLongBinPut, "LONG_BINPUT", Argument::kByte4);
-  accept(Op::kMemoize, "MEMOIZE", Argument::kNothing);
-  accept(Op::kBinGet, "BINGET", Argument::kByte1);
-  accept(Op::kLongBinGet, "LONG_BINGET", Argument::kByte4);
-  accept(Op::kGlobal, "GLOBAL", Argument::kTwoLines);
-  accept(Op::kStackGlobal, "STACK_GLOBAL", Argument::kNothing);
-  accept(Op::kReduce, "REDUCE", Argument::kNothing);
-  accept(Op::kNewObj, "NEWOBJ", Argument::kNothing);
-  accept(Op::kBuild, "BUILD", Argument::kNothing);
-  accept(Op::kBinPersid, "BINPERSID", Argument::kNothing);
-
-  const auto refuse = [&table](PythonOp op, std::string_view name,
-                               Argument written = Argument::kNothing) {
-    table[static_cast<std::uint8_t>(op)] = {name, Argument::kRefused, written};
-  };
-  refuse(PythonOp::kInt, "INT", Argument::kLine);
-  refuse(PythonOp::kLong, "LONG", Argument::kLine);
-  refuse(PythonOp::kFloat, "FLOAT", Argument::kLine);
-  refuse(PythonOp::kString, "STRING", Argument::kLine);
-  refuse(PythonOp::kUnicode, "UNICODE", Argument::kLine);
-  refuse(PythonOp::kList, "LIST");
-  refuse(PythonOp::kDict, "DICT");
-  refuse(PythonOp::kPop, "POP");
-  refuse(PythonOp::kPopMark, "POP_MARK");
-  refuse(PythonOp::kDup, "DUP");
-  refuse(PythonOp::kPut, "PUT", Argument::kLine);
-  refuse(PythonOp::kGet, "GET", Argument::kLine);
-  refuse(PythonOp::kInst, "INST", Argument::kTwoLines);
-  refuse(PythonOp::kObj, "OBJ");
-  refuse(PythonOp::kPersid, "PERSID", Argument::kLine);
-  refuse(PythonOp::kExt1, "EXT1", Argument::kByte1);
-  refuse(PythonOp::kExt2, "EXT2", Argument::kByte2);
-  refuse(PythonOp::kExt4, "EXT4", Argument::kByte4);
-  refuse(PythonOp::kNewObjEx, "NEWOBJ_EX");
-  refuse(PythonOp::kNextBuffer, "NEXT_BUFFER");
-  refuse(PythonOp::kReadonlyBuffer, "READONLY_BUFFER");
-  return table;
-}
-
-constexpr std::array<PickleArgument, 256> make_pickle_arguments() {
-  std::array<PickleArgument, 256> table{};
-  for (std::size_t byte = 0; byte < table.size(); ++byte) {
-    table[byte] = make_pickle_opcodes()[byte].argument;
-  }
-  return table;
-}
-
-}  // namespace internal
-
 // The opcodes by byte.
-inline constexpr std::array<PickleOpcode, 256> kPickleOpcodes = internal::make_pickle_opcodes();
+inline constexpr std::array<PickleOpcode, 256> kPickleOpcodes = [] {
+  std::array<PickleOpcode, 256> table{};
+#define FSDP_ACCEPT(op, byte, name, argument) \
+  table[std::uint8_t{byte}] = {name, PickleArgument::argument, PickleArgument::argument};
+#define FSDP_REFUSE(op, byte, name, argument) \
+  table[std::uint8_t{byte}] = {name, PickleArgument::kRefused, PickleArgument::argument};
+  FSDP_PICKLE_OPCODES(FSDP_ACCEPT)
+  FSDP_PYTHON_OPCODES(FSDP_REFUSE)
+#undef FSDP_ACCEPT
+#undef FSDP_REFUSE
+  return table;
+}();
+
 // The arguments of kPickleOpcodes in fewer cache lines, for the loop over a stream.
-inline constexpr std::array<PickleArgument, 256> kPickleArguments =
-    internal::make_pickle_arguments();
+inline constexpr std::array<PickleArgument, 256> kPickleArguments = [] {
+  std::array<PickleArgument, 256> table{};
+  for (std::size_t byte = 0; byte < table.size(); ++byte)
+    table[byte] = kPickleOpcodes[byte].argument;
+  return table;
+}();
 
 }  // namespace fsdp::formats

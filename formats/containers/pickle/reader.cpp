@@ -78,9 +78,15 @@ void PickleReader::skip_across_blocks(std::uint64_t count) {
 }
 
 void PickleReader::skip_argument() {
-  switch (kPickleArguments[opcode_byte()]) {
+  const PickleArgument argument = kPickleArguments[opcode_byte()];
+  if (argument == PickleArgument::kRefused) refuse();
+  skip(argument, false);
+}
+
+void PickleReader::skip(PickleArgument argument, bool long_lines) {
+  const auto skip_text = [&] { long_lines ? skip_line() : static_cast<void>(line()); };
+  switch (argument) {
     case PickleArgument::kRefused:
-      refuse();
     case PickleArgument::kNothing:
       return;
     case PickleArgument::kByte1:
@@ -100,11 +106,10 @@ void PickleReader::skip_argument() {
     case PickleArgument::kSignedLength4:
       return skip(signed_length());
     case PickleArgument::kTwoLines:
-      line();
+      skip_text();
       [[fallthrough]];
     case PickleArgument::kLine:
-      line();
-      return;
+      return skip_text();
   }
 }
 
@@ -131,9 +136,8 @@ std::string_view PickleReader::line() {
 
 void PickleReader::skip_line() {
   for (;;) {
-    if (at_ == end_ && !fill(1)) {
+    if (at_ == end_ && !fill(1))
       fail(ErrorCode::kTruncated, "its line has no end before the stream ends");
-    }
     const void* const newline = std::memchr(at_, '\n', static_cast<std::size_t>(end_ - at_));
     if (newline != nullptr) {
       at_ = static_cast<const unsigned char*>(newline) + 1;
@@ -145,9 +149,8 @@ void PickleReader::skip_line() {
 
 std::uint32_t PickleReader::signed_length() {
   const std::uint32_t length = u32();
-  if (length > static_cast<std::uint32_t>(INT32_MAX)) {
+  if (length > static_cast<std::uint32_t>(INT32_MAX))
     fail(ErrorCode::kIntRange, cat("its length is negative: ", static_cast<std::int32_t>(length)));
-  }
   return length;
 }
 
@@ -156,7 +159,7 @@ std::string PickleReader::where() const {
 }
 
 void PickleReader::fail(ErrorCode code, std::string_view symptom) const {
-  throw Error(code, cat(where(), ": ", symptom));
+  throw Error(code, where(), ": ", symptom);
 }
 
 void PickleReader::throw_short(std::uint64_t count) const {
@@ -165,7 +168,7 @@ void PickleReader::throw_short(std::uint64_t count) const {
 }
 
 void PickleReader::throw_without_stop() const {
-  throw Error(ErrorCode::kTruncated, cat("pickle ends at byte ", offset(), " without STOP"));
+  throw Error(ErrorCode::kTruncated, "pickle ends at byte ", offset(), " without STOP");
 }
 
 std::string PickleReader::opcode_hex() const {
@@ -176,12 +179,11 @@ std::string PickleReader::opcode_hex() const {
 void PickleReader::refuse() const {
   const std::string_view name = kPickleOpcodes[opcode_byte()].name;
   if (name.empty()) {
-    throw Error(ErrorCode::kOpcode,
-                cat(opcode_hex(), " at byte ", opcode_offset(), " is not a pickle opcode"));
+    throw Error(ErrorCode::kOpcode, opcode_hex(), " at byte ", opcode_offset(),
+                " is not a pickle opcode");
   }
-  throw Error(ErrorCode::kOpcode,
-              cat("opcode ", name, " (", opcode_hex(), ") at byte ", opcode_offset(),
-                  " is not accepted; no pickler writes it for data"));
+  throw Error(ErrorCode::kOpcode, "opcode ", name, " (", opcode_hex(), ") at byte ",
+              opcode_offset(), " is not accepted; no pickler writes it for data");
 }
 
 }  // namespace fsdp::formats

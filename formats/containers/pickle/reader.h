@@ -59,6 +59,9 @@ class PickleReader {
   // Steps over the argument of the current opcode.  Throws: kOpcode if the opcode is refused,
   // kTruncated, kIntRange, kGlobal (a line without end).
   void skip_argument();
+  // Steps over an argument of that shape, if there is one.  `long_lines`: lines may be longer than
+  // any name.
+  void skip(PickleArgument argument, bool long_lines);
   // Reads the text up to the next '\n', which is skipped.  Valid until the next call.
   // Throws: kTruncated; kGlobal if a line is longer than any name.
   std::string_view line();

@@ -93,8 +93,8 @@ class Scanner {
                    cat("the pickle ends, but its frame goes on to byte ", frame_end_));
     }
     if (whole && end != reader_.source_bytes()) {
-      throw Error(ErrorCode::kTrailing, cat(reader_.source_bytes() - end,
-                                            " bytes follow the end of the pickle at byte ", end));
+      throw Error(ErrorCode::kTrailing, reader_.source_bytes() - end,
+                  " bytes follow the end of the pickle at byte ", end);
     }
     PickleScan result;
     result.end_offset = end;
@@ -107,18 +107,16 @@ class Scanner {
   void protocol() {
     if (reader_.source_bytes() == 0) throw Error(ErrorCode::kEmpty, "pickle is empty");
     if (begin_offset_ >= reader_.source_bytes()) {
-      throw Error(ErrorCode::kTruncated, cat("no pickle begins at byte ", begin_offset_, ": only ",
-                                             reader_.source_bytes(), " bytes"));
+      throw Error(ErrorCode::kTruncated, "no pickle begins at byte ", begin_offset_, ": only ",
+                  reader_.source_bytes(), " bytes");
     }
     if (reader_.opcode() != PickleOp::kProto) {
-      throw Error(ErrorCode::kProto,
-                  cat("pickle begins with ", reader_.opcode_hex(), " at byte ", begin_offset_,
-                      ", expected PROTO (0x80) and protocol 2 to 5"));
+      throw Error(ErrorCode::kProto, "pickle begins with ", reader_.opcode_hex(), " at byte ",
+                  begin_offset_, ", expected PROTO (0x80) and protocol 2 to 5");
     }
     protocol_ = reader_.u8();
-    if (protocol_ < kMinProtocol || protocol_ > kMaxPickleProtocol) {
+    if (protocol_ < kMinProtocol || protocol_ > kMaxPickleProtocol)
       reader_.fail(ErrorCode::kProto, cat("protocol ", protocol_, " is outside 2 to 5"));
-    }
   }
 
   // Steps over the opcodes of fixed size, short strings and fetches that lie inside the block and
@@ -184,9 +182,8 @@ class Scanner {
         break;
     }
     if (reader_.offset() >= frame_end_) {
-      if (reader_.offset() > frame_end_) {
+      if (reader_.offset() > frame_end_)
         reader_.fail(ErrorCode::kFrame, cat("crosses the end of its frame at byte ", frame_end_));
-      }
       frame_end_ = kNoFrame;
     }
     return op != PickleOp::kStop;
@@ -194,16 +191,14 @@ class Scanner {
 
   void frame() {
     const std::uint64_t length = reader_.u64();
-    if (protocol_ < kFirstFramedProtocol) {
+    if (protocol_ < kFirstFramedProtocol)
       reader_.fail(ErrorCode::kFrame, cat("protocol ", protocol_, " has no frames"));
-    }
     if (frame_end_ != kNoFrame) {
       reader_.fail(ErrorCode::kFrame,
                    cat("begins inside the frame that ends at byte ", frame_end_));
     }
-    if (length >= kNoFrame - reader_.offset()) {
+    if (length >= kNoFrame - reader_.offset())
       reader_.fail(ErrorCode::kFrame, cat("its length ", length, " is beyond any file"));
-    }
     // A frame longer than the stream is not an error here: the stream is reported as truncated.
     if (length != 0) frame_end_ = reader_.offset() + length;
   }
@@ -214,16 +209,14 @@ class Scanner {
       reader_.fail(ErrorCode::kMemo,
                    cat("memo slot ", slot, " is out of order: only ", put_count_, " are in use"));
     }
-    if (!defined_.insert(slot)) {
+    if (!defined_.insert(slot))
       reader_.fail(ErrorCode::kMemo, cat("memo slot ", slot, " is in use already"));
-    }
     ++put_count_;
   }
 
   void get(std::uint64_t slot) {
-    if (!defined_.contains(slot)) {
+    if (!defined_.contains(slot))
       reader_.fail(ErrorCode::kMemo, cat("memo slot ", slot, " is not defined"));
-    }
     fetched_.insert(slot);
   }
 

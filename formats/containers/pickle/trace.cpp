@@ -47,7 +47,7 @@ std::uint64_t flat_code(std::span<const Term> terms) {
   for (std::size_t i = 0; i < told; ++i) code |= flat_code(terms[i]) << (kFlatBits * (i + 1));
   if (terms.size() == told) return code;
   const auto rest = terms.subspan(told - 1);
-  const bool counts = std::all_of(rest.begin(), rest.end(), [](const Term& term) {
+  const bool counts = std::ranges::all_of(rest, [](const Term& term) {
     return flat_code(term) >= static_cast<std::uint64_t>(kFlatZero);
   });
   const unsigned shift = kFlatBits * kMaxFlatItems;
@@ -67,7 +67,7 @@ std::uint64_t PickleTrace::number_of(std::string_view module, std::string_view n
   const auto [at, fresh] = numbers_.try_emplace(std::move(key), names_.size());
   if (fresh) {
     if (names_.size() == kMaxNames)
-      throw Error(ErrorCode::kLimitNodes, cat("more than ", kMaxNames, " names"));
+      throw Error(ErrorCode::kLimitNodes, "more than ", kMaxNames, " names");
     names_.push_back({std::string(module), std::string(name)});
     host_.name(names_.back());
   }
@@ -127,13 +127,12 @@ std::vector<Term> PickleTrace::flat_items(Term term) {
 }
 
 Term PickleTrace::tuple(std::span<const Term> terms) {
-  const bool plain = std::all_of(terms.begin(), terms.end(), [](const Term& term) {
+  const bool plain = std::ranges::all_of(terms, [](const Term& term) {
     return term.kind == Kind::kData || term.kind == Kind::kInt || term.kind == Kind::kNone;
   });
   if (plain) return {Kind::kFlat, 0, flat_code(terms)};
-  if (tuple_items_.size() > kMaxTupleTerms) {
-    throw Error(ErrorCode::kLimitNodes, cat("more than ", kMaxTupleTerms, " values in tuples"));
-  }
+  if (tuple_items_.size() > kMaxTupleTerms)
+    throw Error(ErrorCode::kLimitNodes, "more than ", kMaxTupleTerms, " values in tuples");
   tuples_.push_back({tuple_items_.size(), terms.size(), false});
   tuple_items_.insert(tuple_items_.end(), terms.begin(), terms.end());
   return {Kind::kTuple, 0, tuples_.size() - 1};

@@ -48,9 +48,8 @@ class PickleTrace;
 
 // Receives the actions of a stream.  Names are known by numbers, in the order in which they first
 // occur.
-class PickleTraceHost {
+class PickleTraceHost : public Interface {
  public:
-  virtual ~PickleTraceHost() = default;
   // The stream refers to a name for the first time; its number is the count of earlier names.
   virtual void name(const GlobalName& name) = 0;
   // `callable` is called.  `args`: a kTuple or kFlat; kData if they are not a tuple.  Returns the

@@ -29,7 +29,7 @@ class TermMemo {
       return;
     }
     if (dense_.size() + sparse_.size() > kMaxTerms)
-      throw Error(ErrorCode::kLimitNodes, cat("more than ", kMaxTerms, " memo slots"));
+      throw Error(ErrorCode::kLimitNodes, "more than ", kMaxTerms, " memo slots");
     if (slot == dense_.size() && !sparse_.contains(slot)) {
       dense_.push_back(term);
     } else {
@@ -58,9 +58,11 @@ class PickleTrace::Run {
       : trace_(trace), host_(trace.host_), reader_(trace.source_, offset) {}
 
   std::uint64_t run() {
-    while (step()) {
+    for (PickleOp op = reader_.opcode(); op != PickleOp::kStop; op = reader_.opcode()) {
+      step(op);
       if (stack_.size() > kMaxTerms) fail(ErrorCode::kLimitNodes, "too many values");
     }
+    trace_.report_value(pop());
     return reader_.offset();
   }
 
@@ -115,11 +117,164 @@ class PickleTrace::Run {
     for (const Term& term : terms) trace_.report_value(term);
   }
 
-  // Follows one opcode; returns false after STOP.
-  bool step();
-  bool step_python(PythonOp op);
+  // Follow one opcode, which is not STOP.
+  void step(PickleOp op) {
+    const PickleArgument argument = kPickleOpcodes[static_cast<std::uint8_t>(op)].written;
+    switch (op) {
+      case PickleOp::kProto:
+        if (const unsigned protocol = reader_.u8(); protocol > kMaxPickleProtocol)
+          fail(ErrorCode::kProto, cat("protocol ", protocol, " is beyond ", kMaxPickleProtocol));
+        return;
+      case PickleOp::kFrame:
+        return reader_.skip(8);
+      case PickleOp::kMark:
+        if (marks_.size() > kMaxTerms) fail(ErrorCode::kLimitNodes, "too many marks");
+        return marks_.push_back(stack_.size());
+      case PickleOp::kShortBinString:
+      case PickleOp::kBinString:
+      case PickleOp::kShortBinUnicode:
+      case PickleOp::kBinUnicode:
+      case PickleOp::kBinUnicode8:
+        return text(argument);
+      case PickleOp::kNone:
+        return push({Kind::kNone, 0, 0});
+      case PickleOp::kBinInt1:
+        return push_int(reader_.u8());
+      case PickleOp::kBinInt2:
+        return push_int(reader_.u16());
+      case PickleOp::kBinInt:
+        return push_int(static_cast<std::int32_t>(reader_.u32()));
+      case PickleOp::kLong1:
+        return push_long(reader_.bytes(reader_.u8()));
+      case PickleOp::kLong4: {
+        const std::uint64_t size = reader_.signed_length();
+        if (size <= 8) {
+          push_long(reader_.bytes(size));
+        } else {
+          reader_.skip(size);
+          push_int(Term::kHugeInt);
+        }
+        return;
+      }
+      case PickleOp::kTuple: {
+        const std::vector<Term> terms = pop_mark();
+        return tuple(terms, 0);
+      }
+      case PickleOp::kEmptyTuple:
+        return push(trace_.tuple({}));
+      case PickleOp::kTuple1:
+        return tuple(1);
+      case PickleOp::kTuple2:
+        return tuple(2);
+      case PickleOp::kTuple3:
+        return tuple(3);
+      case PickleOp::kFrozenSet:
+        report(pop_mark());
+        return push_data();
+      case PickleOp::kAppend:
+        return fill(1);
+      case PickleOp::kSetItem:
+        return fill(2);
+      case PickleOp::kAppends:
+      case PickleOp::kSetItems:
+      case PickleOp::kAddItems:
+        return fill(pop_mark());
+      case PickleOp::kBinPut:
+        return put(reader_.u8());
+      case PickleOp::kLongBinPut:
+        return put(reader_.u32());
+      case PickleOp::kMemoize:
+        return put(memo_.count());
+      case PickleOp::kBinGet:
+        return get(reader_.u8());
+      case PickleOp::kLongBinGet:
+        return get(reader_.u32());
+      case PickleOp::kGlobal:
+        return push(two_lines());
+      case PickleOp::kStackGlobal:
+        return stack_global();
+      case PickleOp::kReduce:
+      case PickleOp::kNewObj: {
+        const Term args = pop();
+        const Term callable = pop();
+        return call(op == PickleOp::kReduce ? PickleCall::kCalled : PickleCall::kNew, callable,
+                    args);
+      }
+      case PickleOp::kBuild:
+        return build();
+      case PickleOp::kBinPersid:
+        return persistent_id();
+      default:
+        return step_python(static_cast<PythonOp>(op));
+    }
+  }
 
-  void skip_argument(PickleArgument argument);
+  void step_python(PythonOp op) {
+    switch (op) {
+      case PythonOp::kString:
+      case PythonOp::kUnicode:
+        return text(PickleArgument::kLine);
+      case PythonOp::kInt:
+      case PythonOp::kLong:
+        return push_decimal(reader_.line());
+      case PythonOp::kList:
+      case PythonOp::kDict:
+        report(pop_mark());
+        return push_data();
+      case PythonOp::kPop:
+        // If nothing is above the mark, POP removes the mark.
+        if (!marks_.empty() && marks_.back() == stack_.size()) {
+          marks_.pop_back();
+        } else {
+          pop();
+        }
+        return;
+      case PythonOp::kPopMark:
+        pop_mark();
+        return;
+      case PythonOp::kDup:
+        need(1);
+        return push(stack_.back());
+      case PythonOp::kPut:
+        return put(decimal_slot());
+      case PythonOp::kGet:
+        return get(decimal_slot());
+      case PythonOp::kInst: {
+        const std::vector<Term> terms = pop_mark();
+        const Term callable = two_lines();
+        return call(PickleCall::kCalled, callable, trace_.tuple(terms));
+      }
+      case PythonOp::kObj:
+        return object();
+      case PythonOp::kExt1:
+        return extension(reader_.u8());
+      case PythonOp::kExt2:
+        return extension(reader_.u16());
+      case PythonOp::kExt4:
+        return extension(reader_.u32());
+      case PythonOp::kNewObjEx: {
+        trace_.report_value(pop());
+        const Term args = pop();
+        const Term callable = pop();
+        return call(PickleCall::kNew, callable, args);
+      }
+      case PythonOp::kReadonlyBuffer:
+        return need(1);
+      default:
+        // A value without names, with or without an argument.
+        skip_argument(kPickleOpcodes[static_cast<std::uint8_t>(op)].written);
+        return push_data();
+    }
+  }
+
+  void skip_argument(PickleArgument argument) {
+    if (argument == PickleArgument::kRefused) {
+      throw Error(ErrorCode::kOpcode, reader_.opcode_hex(), " at byte ", reader_.opcode_offset(),
+                  " is not a pickle opcode");
+    }
+    reader_.skip(argument, true);
+  }
+
   void text(PickleArgument argument) {
     push({Kind::kText, 0, reader_.opcode_offset()});
     skip_argument(argument);
@@ -218,236 +373,12 @@ class PickleTrace::Run {
   TermMemo memo_;
 };
 
-void PickleTrace::Run::skip_argument(PickleArgument argument) {
-  switch (argument) {
-    case PickleArgument::kRefused:
-      throw Error(ErrorCode::kOpcode, cat(reader_.opcode_hex(), " at byte ",
-                                          reader_.opcode_offset(), " is not a pickle opcode"));
-    case PickleArgument::kNothing:
-      return;
-    case PickleArgument::kByte1:
-      return reader_.skip(1);
-    case PickleArgument::kByte2:
-      return reader_.skip(2);
-    case PickleArgument::kByte4:
-      return reader_.skip(4);
-    case PickleArgument::kByte8:
-      return reader_.skip(8);
-    case PickleArgument::kLength1:
-      return reader_.skip(reader_.u8());
-    case PickleArgument::kLength4:
-      return reader_.skip(reader_.u32());
-    case PickleArgument::kLength8:
-      return reader_.skip(reader_.u64());
-    case PickleArgument::kSignedLength4:
-      return reader_.skip(reader_.signed_length());
-    case PickleArgument::kTwoLines:
-      reader_.skip_line();
-      [[fallthrough]];
-    case PickleArgument::kLine:
-      return reader_.skip_line();
-  }
-}
-
-bool PickleTrace::Run::step() {
-  const PickleOp op = reader_.opcode();
-  const PickleArgument argument = kPickleOpcodes[static_cast<std::uint8_t>(op)].written;
-  switch (op) {
-    case PickleOp::kStop:
-      trace_.report_value(pop());
-      return false;
-    case PickleOp::kProto:
-      if (const unsigned protocol = reader_.u8(); protocol > kMaxPickleProtocol)
-        fail(ErrorCode::kProto, cat("protocol ", protocol, " is beyond ", kMaxPickleProtocol));
-      return true;
-    case PickleOp::kFrame:
-      reader_.skip(8);
-      return true;
-    case PickleOp::kMark:
-      if (marks_.size() > kMaxTerms) fail(ErrorCode::kLimitNodes, "too many marks");
-      marks_.push_back(stack_.size());
-      return true;
-    case PickleOp::kShortBinString:
-    case PickleOp::kBinString:
-    case PickleOp::kShortBinUnicode:
-    case PickleOp::kBinUnicode:
-    case PickleOp::kBinUnicode8:
-      text(argument);
-      return true;
-    case PickleOp::kNone:
-      push({Kind::kNone, 0, 0});
-      return true;
-    case PickleOp::kBinInt1:
-      push_int(reader_.u8());
-      return true;
-    case PickleOp::kBinInt2:
-      push_int(reader_.u16());
-      return true;
-    case PickleOp::kBinInt:
-      push_int(static_cast<std::int32_t>(reader_.u32()));
-      return true;
-    case PickleOp::kLong1:
-      push_long(reader_.bytes(reader_.u8()));
-      return true;
-    case PickleOp::kLong4: {
-      const std::uint64_t size = reader_.signed_length();
-      if (size <= 8) {
-        push_long(reader_.bytes(size));
-      } else {
-        reader_.skip(size);
-        push_int(Term::kHugeInt);
-      }
-      return true;
-    }
-    case PickleOp::kTuple: {
-      const std::vector<Term> terms = pop_mark();
-      tuple(terms, 0);
-      return true;
-    }
-    case PickleOp::kEmptyTuple:
-      push(trace_.tuple({}));
-      return true;
-    case PickleOp::kTuple1:
-      tuple(1);
-      return true;
-    case PickleOp::kTuple2:
-      tuple(2);
-      return true;
-    case PickleOp::kTuple3:
-      tuple(3);
-      return true;
-    case PickleOp::kFrozenSet:
-      report(pop_mark());
-      push_data();
-      return true;
-    case PickleOp::kAppend:
-      fill(1);
-      return true;
-    case PickleOp::kSetItem:
-      fill(2);
-      return true;
-    case PickleOp::kAppends:
-    case PickleOp::kSetItems:
-    case PickleOp::kAddItems:
-      fill(pop_mark());
-      return true;
-    case PickleOp::kBinPut:
-      put(reader_.u8());
-      return true;
-    case PickleOp::kLongBinPut:
-      put(reader_.u32());
-      return true;
-    case PickleOp::kMemoize:
-      put(memo_.count());
-      return true;
-    case PickleOp::kBinGet:
-      get(reader_.u8());
-      return true;
-    case PickleOp::kLongBinGet:
-      get(reader_.u32());
-      return true;
-    case PickleOp::kGlobal:
-      push(two_lines());
-      return true;
-    case PickleOp::kStackGlobal:
-      stack_global();
-      return true;
-    case PickleOp::kReduce:
-    case PickleOp::kNewObj: {
-      const Term args = pop();
-      const Term callable = pop();
-      call(op == PickleOp::kReduce ? PickleCall::kCalled : PickleCall::kNew, callable, args);
-      return true;
-    }
-    case PickleOp::kBuild:
-      build();
-      return true;
-    case PickleOp::kBinPersid:
-      persistent_id();
-      return true;
-    default:
-      return step_python(static_cast<PythonOp>(op));
-  }
-}
-
-bool PickleTrace::Run::step_python(PythonOp op) {
-  switch (op) {
-    case PythonOp::kString:
-    case PythonOp::kUnicode:
-      text(PickleArgument::kLine);
-      return true;
-    case PythonOp::kInt:
-    case PythonOp::kLong:
-      push_decimal(reader_.line());
-      return true;
-    case PythonOp::kList:
-    case PythonOp::kDict:
-      report(pop_mark());
-      push_data();
-      return true;
-    case PythonOp::kPop:
-      // If nothing is above the mark, POP removes the mark.
-      if (!marks_.empty() && marks_.back() == stack_.size()) {
-        marks_.pop_back();
-      } else {
-        pop();
-      }
-      return true;
-    case PythonOp::kPopMark:
-      pop_mark();
-      return true;
-    case PythonOp::kDup:
-      need(1);
-      push(stack_.back());
-      return true;
-    case PythonOp::kPut:
-      put(decimal_slot());
-      return true;
-    case PythonOp::kGet:
-      get(decimal_slot());
-      return true;
-    case PythonOp::kInst: {
-      const std::vector<Term> terms = pop_mark();
-      const Term callable = two_lines();
-      call(PickleCall::kCalled, callable, trace_.tuple(terms));
-      return true;
-    }
-    case PythonOp::kObj:
-      object();
-      return true;
-    case PythonOp::kExt1:
-      extension(reader_.u8());
-      return true;
-    case PythonOp::kExt2:
-      extension(reader_.u16());
-      return true;
-    case PythonOp::kExt4:
-      extension(reader_.u32());
-      return true;
-    case PythonOp::kNewObjEx: {
-      trace_.report_value(pop());
-      const Term args = pop();
-      const Term callable = pop();
-      call(PickleCall::kNew, callable, args);
-      return true;
-    }
-    case PythonOp::kReadonlyBuffer:
-      need(1);
-      return true;
-    default:
-      // A value without names, with or without an argument.
-      skip_argument(kPickleOpcodes[static_cast<std::uint8_t>(op)].written);
-      push_data();
-      return true;
-  }
-}
-
 std::uint64_t PickleTrace::run(std::uint64_t offset) {
   tuple_items_.clear();
   tuples_.clear();
   if (offset >= source_.size()) {
-    throw Error(ErrorCode::kTruncated,
-                cat("no pickle begins at byte ", offset, ": only ", source_.size(), " bytes"));
+    throw Error(ErrorCode::kTruncated, "no pickle begins at byte ", offset, ": only ",
+                source_.size(), " bytes");
   }
   return Run(*this, offset).run();
 }

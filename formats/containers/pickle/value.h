@@ -136,14 +136,20 @@ class Value {
   static Value opaque(std::uint32_t tag, std::uint64_t payload) noexcept {
     return {ValueKind::kOpaque, payload, tag};
   }
-  static Value string(std::string text);  // UTF-8, lone surrogates as three bytes
-  static Value bytes(std::string bytes);
-  static Value byte_array(std::string bytes);
-  static Value big_int(std::string twos_complement);  // little-endian
+  // UTF-8, lone surrogates as three bytes.
+  static Value string(std::string text) { return of_text(ValueKind::kString, std::move(text)); }
+  static Value bytes(std::string bytes) { return of_text(ValueKind::kBytes, std::move(bytes)); }
+  static Value byte_array(std::string bytes) {
+    return of_text(ValueKind::kByteArray, std::move(bytes));
+  }
+  // Little-endian two's complement.
+  static Value big_int(std::string bytes) { return of_text(ValueKind::kBigInt, std::move(bytes)); }
   static Value list(std::vector<Value> items);
   static Value tuple(std::vector<Value> items);
-  static Value set(std::vector<Value> items);
-  static Value frozen_set(std::vector<Value> items);
+  static Value set(std::vector<Value> items) { return of_set(ValueKind::kSet, std::move(items)); }
+  static Value frozen_set(std::vector<Value> items) {
+    return of_set(ValueKind::kFrozenSet, std::move(items));
+  }
   static Value dict(std::vector<Entry> entries);
   static Value global(std::string module, std::string name, std::int32_t tag = -1);
   static Value object(ObjectData data);
@@ -201,6 +207,8 @@ class Value {
     // NOLINTNEXTLINE(performance-no-int-to-ptr): the kind decides what the word holds.
     return reinterpret_cast<ValueNode*>(static_cast<std::uintptr_t>(word_));
   }
+  static Value of_text(ValueKind kind, std::string text);
+  static Value of_set(ValueKind kind, std::vector<Value> items);
   static void destroy(ValueNode* node) noexcept;
 
   // head_ holds the kind in its lowest byte and the tag of a kGlobal or kOpaque in its upper half.

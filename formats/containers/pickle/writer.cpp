@@ -7,15 +7,21 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "formats/bytes/base/dtype.h"
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
 #include "formats/containers/pickle/back_reference.h"
-#include "formats/containers/pickle/int.h"
+#include "formats/containers/pickle/key_index.h"
+#include "formats/containers/pickle/literals.h"
+#include "formats/containers/pickle/node.h"
 #include "formats/containers/pickle/opcodes.h"
-#include "formats/containers/pickle/sharing.h"
+#include "formats/containers/pickle/parts.h"
 #include "formats/containers/pickle/text.h"
 
 namespace fsdp::formats {
@@ -23,6 +29,106 @@ namespace {
 
 constexpr std::size_t kBatch = 1000;  // items of one APPENDS or SETITEMS, as in Python's pickler
 constexpr char kProtocol = 2;
+
+// Finds nodes that a value refers to more than once, and numbers them in the order of writing.
+// Nodes are shared by identity; equal strings, and equal names of globals, are shared even across
+// nodes.  Storages are not: torch.save writes each reference to one in full.
+//
+// Lifetime: `root` outlives it and does not change.
+class PickleSharing {
+ public:
+  explicit PickleSharing(const Value& root) {
+    std::vector<const Value*> pending = {&root};
+    const auto add = [&pending](const Value& value) {
+      if (ValueAccess::node(value) != nullptr) pending.push_back(&value);
+    };
+    while (!pending.empty()) {
+      const Value& value = *pending.back();
+      pending.pop_back();
+      if (!note(value)) continue;
+      for_each_part(value, add);
+    }
+  }
+
+  // Returns the slot of a value written before; nothing if it was not, or is referred to only once.
+  std::optional<std::uint32_t> slot(const Value& value) {
+    const Slot* const found = find(value);
+    if (found == nullptr || *found >= kUnwritten) return std::nullopt;
+    return *found;
+  }
+
+  // Gives the value that has just been written the next slot; nothing if no other reference
+  // follows.
+  std::optional<std::uint32_t> take_slot(const Value& value) {
+    Slot* const found = find(value);
+    if (found == nullptr || *found != kUnwritten) return std::nullopt;
+    *found = next_slot_++;
+    return *found;
+  }
+
+  // Returns the slot of the value with this number (cycle_number); nothing if it was not written.
+  std::optional<std::uint32_t> slot_of_cycle(std::uint32_t number) const {
+    const auto found = cycles_.find(number);
+    if (found == cycles_.end() || *found->second >= kUnwritten) return std::nullopt;
+    return *found->second;
+  }
+
+ private:
+  // kUnseen, kOnce, kUnwritten (seen again, not written yet), or the slot.
+  using Slot = std::uint32_t;
+  static constexpr Slot kUnseen = UINT32_MAX;
+  static constexpr Slot kOnce = UINT32_MAX - 1;
+  static constexpr Slot kUnwritten = UINT32_MAX - 2;
+  using Name = std::pair<std::string_view, std::string_view>;  // module, name
+  struct TextHash {
+    std::size_t operator()(std::string_view text) const noexcept { return KeyIndex::hash(text); }
+    std::size_t operator()(const Name& name) const noexcept {
+      return KeyIndex::hash(name.first) * 31 + KeyIndex::hash(name.second);
+    }
+  };
+
+  // Counts one more reference; returns false if the value's members have been counted before.
+  bool note(const Value& value) {
+    Slot* const slot = find(value);
+    if (slot == nullptr) return true;
+    const bool is_new = *slot == kUnseen;
+    const std::uint32_t number = cycle_number(value);
+    // A member refers back to this value.
+    if (number != 0) cycles_.emplace(number, slot);
+    *slot = is_new && number == 0 ? kOnce : kUnwritten;
+    return is_new;
+  }
+
+  // Returns the slot of a string or global, by content.
+  Slot& text_slot(const Value& value) {
+    if (const std::string* const text = value.as_string())
+      return strings_.try_emplace(*text, kUnseen).first->second;
+    const GlobalName& name = *value.as_global();
+    return names_.try_emplace(Name(protocol_2_module(name.module), name.name), kUnseen)
+        .first->second;
+  }
+
+  // Returns nullptr if nothing else refers to the value.
+  Slot* find(const Value& value) {
+    const ValueNode* const node = ValueAccess::node(value);
+    if (node == nullptr || value.kind() == ValueKind::kStorage) return nullptr;
+    const bool is_alone = node->references == 1 && cycle_number(value) == 0;
+    if (value.kind() != ValueKind::kString && value.kind() != ValueKind::kGlobal)
+      return is_alone ? nullptr : &nodes_.try_emplace(node, kUnseen).first->second;
+    if (is_alone) return &text_slot(value);
+    Slot*& slot = text_nodes_.try_emplace(node, nullptr).first->second;
+    if (slot == nullptr) slot = &text_slot(value);
+    return slot;
+  }
+
+  std::unordered_map<std::string_view, Slot, TextHash> strings_;
+  std::unordered_map<Name, Slot, TextHash> names_;
+  std::unordered_map<const void*, Slot> nodes_;  // other kinds, with more than one reference
+  std::unordered_map<std::uint32_t, const Slot*> cycles_;  // by number, in nodes_
+  // The slots of such nodes in strings_ and names_, so that their text is hashed only once.
+  std::unordered_map<const void*, Slot*> text_nodes_;
+  std::uint32_t next_slot_ = 0;
+};
 
 class PickleWriter {
  public:
@@ -187,8 +293,8 @@ class PickleWriter {
   }
   void long1(std::string_view twos_complement) {
     if (twos_complement.size() > UINT8_MAX) {
-      throw Error(ErrorCode::kIntRange, cat("an int of ", twos_complement.size(),
-                                            " bytes: PyTorch reads those up to 255 bytes"));
+      throw Error(ErrorCode::kIntRange, "an int of ", twos_complement.size(),
+                  " bytes: PyTorch reads those up to 255 bytes");
     }
     op(PickleOp::kLong1);
     byte(static_cast<char>(twos_complement.size()));
@@ -196,8 +302,8 @@ class PickleWriter {
   }
   void text(std::string_view utf8) {
     if (utf8.size() > UINT32_MAX) {
-      throw Error(ErrorCode::kLimitSize,
-                  cat("a str of ", utf8.size(), " bytes does not fit in protocol 2"));
+      throw Error(ErrorCode::kLimitSize, "a str of ", utf8.size(),
+                  " bytes does not fit in protocol 2");
     }
     op(PickleOp::kBinUnicode);
     little_endian(utf8.size(), 4);
@@ -231,8 +337,8 @@ class PickleWriter {
   // Names.
   void name(std::string_view module, std::string_view name) {
     if (!is_global_name(module) || !is_global_name(name)) {
-      throw Error(ErrorCode::kName, cat("module ", quote(module), " and name ", quote(name),
-                                        " are not Python names"));
+      throw Error(ErrorCode::kName, "module ", quote(module), " and name ", quote(name),
+                  " are not Python names");
     }
     op(PickleOp::kGlobal);
     out_.append(protocol_2_module(module)).append("\n").append(name).append("\n");
@@ -240,7 +346,7 @@ class PickleWriter {
   // A name with dots becomes nested getattr calls, because protocol 2 looks up only plain names.
   void dotted_name(const GlobalName& global) {
     const std::string_view path = global.name;
-    const auto part_count = std::count(path.begin(), path.end(), '.');
+    const auto part_count = std::ranges::count(path, '.');
     for (auto i = part_count; i > 0; --i) name("__builtin__", "getattr");
     std::size_t end = std::min(path.find('.'), path.size());
     name(global.module, path.substr(0, end));
@@ -307,13 +413,13 @@ class PickleWriter {
   void storage(const StorageRef& storage) {
     const std::string_view typed = storage_class(storage.dtype);
     if (!storage.untyped && typed.empty()) {
-      throw Error(ErrorCode::kDtype,
-                  cat("storage ", quote(storage.key), ": ", torch_name(storage.dtype),
-                      " has no storage class of its own; it is saved as an untyped storage"));
+      throw Error(ErrorCode::kDtype, "storage ", quote(storage.key), ": ",
+                  torch_name(storage.dtype),
+                  " has no storage class of its own; it is saved as an untyped storage");
     }
     if (storage.numel > static_cast<std::uint64_t>(INT64_MAX)) {
-      throw Error(ErrorCode::kStorage,
-                  cat("storage ", quote(storage.key), " has more than 2^63 - 1 elements"));
+      throw Error(ErrorCode::kStorage, "storage ", quote(storage.key),
+                  " has more than 2^63 - 1 elements");
     }
     op(PickleOp::kMark);
     text("storage");

@@ -57,8 +57,8 @@ class CountedOutput {
   // Takes the first `count` bytes of the buffer.  Throws: kLimitRatio.
   void take(std::size_t count) {
     if (count > most_ - done_) {
-      throw Error(ErrorCode::kLimitRatio,
-                  cat("zstd: the stream holds more than the expected ", most_, " bytes"));
+      throw Error(ErrorCode::kLimitRatio, "zstd: the stream holds more than the expected ", most_,
+                  " bytes");
     }
     throw_if_interrupted();
     charge_expansion(count);
@@ -87,18 +87,18 @@ void inflate(const ByteSource& source, std::uint64_t expected_bytes, const ByteS
   for (std::size_t count = buffer.size(); count == buffer.size();) {
     count = stream.read(buffer);
     if (stream.position() > expected_bytes) {
-      throw Error(ErrorCode::kLimitRatio, cat("deflate: the stream holds more than the expected ",
-                                              expected_bytes, " bytes"));
+      throw Error(ErrorCode::kLimitRatio, "deflate: the stream holds more than the expected ",
+                  expected_bytes, " bytes");
     }
     if (count != 0) sink(std::span(buffer).first(count));
   }
   if (stream.unused() != 0) {
-    throw Error(ErrorCode::kZipMismatch,
-                cat("deflate: the stream ends ", stream.unused(), " bytes early"));
+    throw Error(ErrorCode::kZipMismatch, "deflate: the stream ends ", stream.unused(),
+                " bytes early");
   }
   if (stream.position() != expected_bytes) {
-    throw Error(ErrorCode::kTruncated, cat("deflate: the stream holds ", stream.position(),
-                                           " bytes, expected ", expected_bytes));
+    throw Error(ErrorCode::kTruncated, "deflate: the stream holds ", stream.position(),
+                " bytes, expected ", expected_bytes);
   }
 }
 
@@ -122,9 +122,8 @@ void unzstd(const ByteSource& source, std::uint64_t max_bytes, const ByteSink& s
       ZSTD_outBuffer out{buffer.data(), buffer.size(), 0};
       wanted = ::ZSTD_decompressStream(context.get(), &out, &in);
       if (::ZSTD_isError(wanted) != 0) {
-        throw Error(ErrorCode::kUnsupported,
-                    cat("zstd: no valid stream near byte ", input.position() - in.size + in.pos,
-                        ": ", ::ZSTD_getErrorName(wanted)));
+        throw Error(ErrorCode::kUnsupported, "zstd: no valid stream near byte ",
+                    input.position() - in.size + in.pos, ": ", ::ZSTD_getErrorName(wanted));
       }
       window.grow_to(::ZSTD_sizeof_DCtx(context.get()));
       output.take(out.pos);
@@ -132,9 +131,8 @@ void unzstd(const ByteSource& source, std::uint64_t max_bytes, const ByteSink& s
     }
   }
   if (!any || wanted != 0) {
-    throw Error(ErrorCode::kTruncated,
-                cat("zstd: the stream of ", source.size(), " bytes ends inside a frame, after ",
-                    output.done(), " decoded bytes"));
+    throw Error(ErrorCode::kTruncated, "zstd: the stream of ", source.size(),
+                " bytes ends inside a frame, after ", output.done(), " decoded bytes");
   }
 }
 

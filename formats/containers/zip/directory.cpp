@@ -103,9 +103,8 @@ Extent read_zip64(const ByteSource& source, std::span<const std::byte> tail, con
              locator.record_offset, ", expected it directly before"));
   }
   const auto record = zip::decode<Zip64EndRecord>(tail);
-  if (record.signature != Zip64EndRecord::kSignature) {
+  if (record.signature != Zip64EndRecord::kSignature)
     throw fail("no zip64 end record at byte ", locator.record_offset);
-  }
   const std::uint64_t rest_bytes = Zip64EndRecord::kBytes - 12;
   if (record.rest_bytes != rest_bytes) {
     throw fail("the zip64 end record says that it has ", record.rest_bytes,
@@ -292,9 +291,8 @@ ZipDirectory read_zip_directory(const ByteSource& source, const ZipLimits& limit
     return zip_error(ErrorCode::kZipEocd, "the end record counts ", extent.entries,
                      " entries, but ", args...);
   };
-  if (extent.bytes / CentralHeader::kBytes < extent.entries) {
+  if (extent.bytes / CentralHeader::kBytes < extent.entries)
     throw count_is_wrong("the directory has only ", extent.bytes, " bytes");
-  }
   ZipDirectory directory;
   directory.offset = extent.offset;
   directory.zip64 = extent.zip64;

@@ -32,7 +32,7 @@ ZipDirectory read_zip_directory(const ByteSource& source, const ZipLimits& limit
 // Makes an error about the archive, worded "zip: ...".
 template <typename... Args>
 Error zip_error(ErrorCode code, const Args&... args) {
-  return {code, cat("zip: ", args...)};
+  return {code, "zip: ", args...};
 }
 
 }  // namespace fsdp::formats

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "formats/bytes/base/budget.h"
@@ -16,6 +17,25 @@ namespace fsdp::formats {
 namespace {
 
 constexpr std::uint64_t kInputBytes = 64U << 10U;
+
+constexpr std::uint64_t kSkipBytes = 64U << 10U;
+
+// Fills `out`; throws if the stream ends before.
+void read_all(InflateStream& stream, std::span<std::byte> out) {
+  if (stream.read(out) == out.size()) return;
+  throw Error(ErrorCode::kTruncated, "deflate: the stream holds ", stream.position(),
+              " bytes, more are expected");
+}
+
+// Skips the bytes up to `offset`.
+void skip_to(InflateStream& stream, std::uint64_t offset) {
+  std::vector<std::byte> nothing(
+      static_cast<std::size_t>(std::min(kSkipBytes, offset - stream.position())));
+  while (stream.position() < offset) {
+    const auto count = std::min<std::uint64_t>(nothing.size(), offset - stream.position());
+    read_all(stream, std::span(nothing).first(static_cast<std::size_t>(count)));
+  }
+}
 
 }  // namespace
 
@@ -34,8 +54,8 @@ struct InflateStream::State {
     const auto bytes = std::span(input).first(
         static_cast<std::size_t>(std::min<std::uint64_t>(input.size(), compressed.size() - at)));
     if (bytes.empty()) {
-      throw Error(ErrorCode::kTruncated, cat("deflate: the stream of ", compressed.size(),
-                                             " bytes ends after ", position, " bytes"));
+      throw Error(ErrorCode::kTruncated, "deflate: the stream of ", compressed.size(),
+                  " bytes ends after ", position, " bytes");
     }
     compressed.read_at(at, bytes);
     at += bytes.size();
@@ -50,9 +70,8 @@ struct InflateStream::State {
     if (ended || status == Z_OK) return;
     // No output, and none pending: more input is needed.
     if (status == Z_BUF_ERROR) return fill();
-    throw Error(ErrorCode::kZipMismatch,
-                cat("deflate: no valid stream near byte ", at - zlib.avail_in, ": ",
-                    zlib.msg != nullptr ? zlib.msg : "unknown reason"));
+    throw Error(ErrorCode::kZipMismatch, "deflate: no valid stream near byte ", at - zlib.avail_in,
+                ": ", zlib.msg != nullptr ? zlib.msg : "unknown reason");
   }
 
   const ByteSource& compressed;
@@ -65,8 +84,8 @@ struct InflateStream::State {
 
 void check_deflate_ratio(const ByteSource& compressed, std::uint64_t bytes) {
   if (bytes / kMaxDeflateRatio <= compressed.size()) return;
-  throw Error(ErrorCode::kLimitRatio, cat("deflate: a stream of ", compressed.size(),
-                                          " bytes cannot hold the expected ", bytes));
+  throw Error(ErrorCode::kLimitRatio, "deflate: a stream of ", compressed.size(),
+              " bytes cannot hold the expected ", bytes);
 }
 
 InflateStream::InflateStream(const ByteSource& compressed)
@@ -97,6 +116,23 @@ std::uint64_t InflateStream::position() const {
 
 std::uint64_t InflateStream::unused() const {
   return state_->compressed.size() - state_->at + state_->zlib.avail_in;
+}
+
+InflatedSource::InflatedSource(std::shared_ptr<const ByteSource> compressed, std::uint64_t bytes)
+    : compressed_(std::move(compressed)), bytes_(bytes) {
+  check_deflate_ratio(*compressed_, bytes);
+}
+
+void InflatedSource::read_at(std::uint64_t offset, std::span<std::byte> out) const {
+  if (offset > bytes_ || out.size() > bytes_ - offset) {
+    throw Error(ErrorCode::kTruncated, "deflate: ", out.size(), " bytes at byte ", offset,
+                " are needed of ", bytes_);
+  }
+  const std::lock_guard lock(mutex_);
+  if (stream_ == nullptr || offset < stream_->position())
+    stream_ = std::make_unique<InflateStream>(*compressed_);
+  skip_to(*stream_, offset);
+  read_all(*stream_, out);
 }
 
 }  // namespace fsdp::formats

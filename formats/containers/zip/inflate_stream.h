@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <span>
 
 #include "formats/bytes/base/byte_source.h"
@@ -23,8 +24,6 @@ class InflateStream {
   // Lifetime: `compressed` outlives the stream.
   explicit InflateStream(const ByteSource& compressed);
   ~InflateStream();
-  InflateStream(const InflateStream&) = delete;
-  InflateStream& operator=(const InflateStream&) = delete;
 
   // Fills `out` with the next bytes; fewer if the stream ends.
   // Throws: kTruncated if the input ends before the stream does, kZipMismatch if it is not a
@@ -39,6 +38,24 @@ class InflateStream {
  private:
   struct State;
   const std::unique_ptr<State> state_;
+};
+
+// The expanded content of the raw deflate stream that fills `compressed`.  Meant for reading from
+// front to back: a step back starts again at the first byte.  Thread-safe.
+class InflatedSource : public ByteSource {
+ public:
+  // `bytes`: the expanded size.  Throws: kLimitRatio if that is impossible.
+  InflatedSource(std::shared_ptr<const ByteSource> compressed, std::uint64_t bytes);
+  std::uint64_t size() const override { return bytes_; }
+  // Throws: kTruncated if the stream holds less, kZipMismatch if it is not a deflate stream,
+  // OverWork and kInterrupted like InflateStream, what reading throws.
+  void read_at(std::uint64_t offset, std::span<std::byte> out) const override;
+
+ private:
+  const std::shared_ptr<const ByteSource> compressed_;
+  const std::uint64_t bytes_;
+  mutable std::mutex mutex_;
+  mutable std::unique_ptr<InflateStream> stream_;
 };
 
 }  // namespace fsdp::formats

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -19,17 +20,19 @@ constexpr std::uint64_t kUsualExtraBytes = 4 + 24 + 4 + 63;
 // The longest data descriptor.
 constexpr std::uint64_t kDescriptorBytes = 24;
 
+// Returns the indices of the entries in the order of their positions.
+std::vector<std::size_t> order_in_file(const ZipDirectory& directory) {
+  std::vector<std::size_t> order(directory.entries.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::sort(order, {}, [&](std::size_t i) { return directory.entries[i].header_offset; });
+  return order;
+}
+
 // Walks the entries in the order of their positions: each must begin where the previous one ended.
 class LocalHeaders {
  public:
   LocalHeaders(const ByteSource& source, ZipDirectory& directory)
-      : source_(source), directory_(directory) {
-    order_.resize(directory.entries.size());
-    std::iota(order_.begin(), order_.end(), std::size_t{0});
-    std::sort(order_.begin(), order_.end(), [&](std::size_t a, std::size_t b) {
-      return directory.entries[a].header_offset < directory.entries[b].header_offset;
-    });
-  }
+      : source_(source), directory_(directory), order_(order_in_file(directory)) {}
 
   std::vector<ZipLocalFacts> read(const std::function<bool(std::uint64_t, std::uint64_t)>& ahead) {
     check_overlap();
@@ -142,9 +145,8 @@ class LocalHeaders {
                       entry.compressed_bytes, " bytes at byte ", entry.data_offset,
                       " does not end before the directory at byte ", directory_.offset);
     }
-    if (entry.data_offset > piece_offset_ + piece_.size()) {
+    if (entry.data_offset > piece_offset_ + piece_.size())
       read_piece(begin, entry.data_offset - begin);
-    }
     ZipLocalFacts facts;
     facts.header = header;
     const auto zip64 = read_extra(entry, piece(extra_offset, header.common.extra_bytes), facts);
@@ -170,9 +172,8 @@ class LocalHeaders {
       return zip_error(ErrorCode::kZipPadding, "entry ", quote(entry.name), " ", args...);
     };
     const auto fields = zip::split_extra(bytes);
-    if (!fields) {
+    if (!fields)
       throw fail("has local extra fields that do not fill their ", bytes.size(), " bytes");
-    }
     std::span<const std::byte> zip64;
     for (const zip::ExtraField& field : *fields) {
       if (facts.padded) throw fail("has an extra field behind its padding");
@@ -212,9 +213,8 @@ class LocalHeaders {
     check("date", local.date, central.date);
     // A side that needs zip64 only for its own values may require a higher version than the other
     // side.
-    if (local.version_needed != 45 && central.version_needed != 45) {
+    if (local.version_needed != 45 && central.version_needed != 45)
       check("version_needed", local.version_needed, central.version_needed);
-    }
     // With a descriptor a writer may leave the CRC and the sizes 0 here.
     const bool may_be_zero = (local.flags & zip::kFlagDescriptor) != 0;
     const auto check_value = [&](std::string_view field, std::uint64_t found,
@@ -261,6 +261,40 @@ class LocalHeaders {
   std::uint64_t piece_offset_ = 0;
 };
 
+// PyTorch's alignment is a multiple of this.
+constexpr std::uint64_t kPayloadAlignment = 64;
+// The sizes of miniz's data descriptors, with fields of 4 or of 8 bytes.  At most one of them is
+// consistent with an aligned payload before the descriptor.
+constexpr std::uint64_t kNarrowDescriptor = 16;
+constexpr std::uint64_t kWideDescriptor = 24;
+// An extra field without its data.
+constexpr std::uint64_t kExtraBytes = 4;
+constexpr std::uint64_t kMostExtraBytes = 0xFFFF;
+
+bool has_marks_of_torch(const ZipEntry& entry, const zip::CentralHeader& central,
+                        bool has_other_extra) {
+  const std::uint16_t flags =
+      entry.uncompressed_bytes == 0 ? zip::kFlagUtf8 : zip::kFlagUtf8 | zip::kFlagDescriptor;
+  return !entry.deflated && !has_other_extra && central.version_made_by == 0 &&
+         central.common.version_needed == 0 && central.common.flags == flags;
+}
+
+// Returns the offset of the payload of `entry`.  `next`: where the next header or the directory
+// begins.
+std::optional<std::uint64_t> payload_before(std::uint64_t next, const ZipEntry& entry) {
+  const std::uint64_t header = entry.header_offset + zip::LocalHeader::kBytes + entry.name.size();
+  const auto payload = [&](std::uint64_t descriptor) -> std::optional<std::uint64_t> {
+    const std::uint64_t behind = entry.compressed_bytes + descriptor;
+    if (next < behind) return std::nullopt;
+    const std::uint64_t at = next - behind;
+    const bool fits = at >= header + kExtraBytes && at - header <= kMostExtraBytes;
+    return fits && at % kPayloadAlignment == 0 ? std::optional(at) : std::nullopt;
+  };
+  if (entry.compressed_bytes == 0) return payload(0);
+  const auto narrow = payload(kNarrowDescriptor);
+  return narrow ? narrow : payload(kWideDescriptor);
+}
+
 }  // namespace
 
 ZipRange zip_header_range(const ZipEntry& entry, std::uint64_t end) {
@@ -274,6 +308,22 @@ std::vector<ZipLocalFacts> read_zip_local_headers(
     const ByteSource& source, ZipDirectory& directory,
     const std::function<bool(std::uint64_t, std::uint64_t)>& ahead) {
   return LocalHeaders(source, directory).read(ahead);
+}
+
+bool foretell_payloads(ZipDirectory& directory) {
+  const std::vector<std::size_t> order = order_in_file(directory);
+  std::uint64_t next = directory.offset;
+  for (std::size_t at = order.size(); at-- > 0;) {
+    const std::size_t i = order[at];
+    ZipEntry& entry = directory.entries[i];
+    if (!has_marks_of_torch(entry, directory.headers[i], directory.has_other_extra[i]))
+      return false;
+    const auto payload = payload_before(next, entry);
+    if (!payload) return false;
+    entry.data_offset = *payload;
+    next = entry.header_offset;
+  }
+  return next == 0;
 }
 
 }  // namespace fsdp::formats

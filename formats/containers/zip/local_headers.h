@@ -39,4 +39,9 @@ std::vector<ZipLocalFacts> read_zip_local_headers(
     const ByteSource& source, ZipDirectory& directory,
     const std::function<bool(std::uint64_t, std::uint64_t)>& ahead);
 
+// Fills in data_offset of every entry, if all have the marks of torch.save: each payload then lies
+// at a multiple of 64, and ends where the next header, or the data descriptor before it, begins.
+// Returns false, for archives whose local headers must be read, if an entry lacks them.
+bool foretell_payloads(ZipDirectory& directory);
+
 }  // namespace fsdp::formats

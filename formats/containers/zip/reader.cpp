@@ -6,7 +6,6 @@
 #include <numeric>
 
 #include "formats/containers/zip/directory.h"
-#include "formats/containers/zip/foretold_payloads.h"
 #include "formats/containers/zip/local_headers.h"
 #include "formats/containers/zip/records.h"
 
@@ -17,12 +16,10 @@ namespace {
 // system; only PyTorch pads with "FB".  Each mark must show in more than one entry, so that one
 // flipped bit cannot hide them all.
 bool is_by_torch(const ZipDirectory& directory, const std::vector<ZipLocalFacts>& facts) {
-  const bool padded =
-      std::any_of(facts.begin(), facts.end(), [](const ZipLocalFacts& f) { return f.padded; });
-  const bool by_miniz =
-      std::any_of(directory.headers.begin(), directory.headers.end(), [](const auto& header) {
-        return header.version_made_by == 0 && header.common.version_needed == 0;
-      });
+  const bool padded = std::ranges::any_of(facts, [](const ZipLocalFacts& f) { return f.padded; });
+  const bool by_miniz = std::ranges::any_of(directory.headers, [](const auto& header) {
+    return header.version_made_by == 0 && header.common.version_needed == 0;
+  });
   return padded && by_miniz;
 }
 
@@ -80,7 +77,7 @@ void check_torch_archive(const ZipDirectory& directory, const std::vector<ZipLoc
 }
 
 bool has_capitals(std::string_view text) {
-  return std::any_of(text.begin(), text.end(), [](char c) { return c >= 'A' && c <= 'Z'; });
+  return std::ranges::any_of(text, [](char c) { return c >= 'A' && c <= 'Z'; });
 }
 
 // Throws: kZipDuplicate if two names differ only in case: PyTorch ignores case when it looks for a
@@ -90,7 +87,7 @@ void check_names_apart(const std::vector<ZipEntry>& entries) {
   // Usually one folder holds everything, and all names are in lower case.
   const std::string& first = entries.front().name;
   const std::string_view folder = std::string_view(first).substr(0, first.find('/') + 1);
-  const bool plain = std::all_of(entries.begin(), entries.end(), [&](const ZipEntry& entry) {
+  const bool plain = std::ranges::all_of(entries, [&](const ZipEntry& entry) {
     return entry.name.starts_with(folder) &&
            !has_capitals(std::string_view(entry.name).substr(folder.size()));
   });
@@ -100,8 +97,8 @@ void check_names_apart(const std::vector<ZipEntry>& entries) {
     lower.push_back(entry.name);
     for (char& c : lower.back()) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
   }
-  std::sort(lower.begin(), lower.end());
-  const auto twice = std::adjacent_find(lower.begin(), lower.end());
+  std::ranges::sort(lower);
+  const auto twice = std::ranges::adjacent_find(lower);
   if (twice != lower.end()) {
     throw zip_error(ErrorCode::kZipDuplicate, "two entries are called ", quote(*twice),
                     ", differing only in case, which PyTorch ignores");
@@ -116,11 +113,8 @@ ZipReader::ZipReader(const ByteSource& source, const ZipLimits& limits,
   by_name_.resize(directory.entries.size());
   std::iota(by_name_.begin(), by_name_.end(), std::size_t{0});
   const auto name = [&](std::size_t i) -> const std::string& { return directory.entries[i].name; };
-  std::sort(by_name_.begin(), by_name_.end(),
-            [&](std::size_t a, std::size_t b) { return name(a) < name(b); });
-  const auto twice =
-      std::adjacent_find(by_name_.begin(), by_name_.end(),
-                         [&](std::size_t a, std::size_t b) { return name(a) == name(b); });
+  std::ranges::sort(by_name_, {}, name);
+  const auto twice = std::ranges::adjacent_find(by_name_, {}, name);
   if (twice != by_name_.end()) {
     throw zip_error(ErrorCode::kZipDuplicate, "entry ", quote(name(*twice)),
                     " is in the directory twice");
@@ -133,15 +127,14 @@ ZipReader::ZipReader(const ByteSource& source, const ZipLimits& limits,
     if (is_by_torch(directory, facts)) check_torch_archive(directory, facts);
   }
   entries_ = std::move(directory.entries);
-  const auto any = [&](auto&& test) { return std::any_of(entries_.begin(), entries_.end(), test); };
+  const auto any = [&](auto&& test) { return std::ranges::any_of(entries_, test); };
   without_crcs_ = any([](const ZipEntry& e) { return e.uncompressed_bytes != 0; }) &&
                   !any([](const ZipEntry& e) { return e.crc != 0; });
 }
 
 const ZipEntry* ZipReader::find(std::string_view name) const {
-  const auto found = std::lower_bound(
-      by_name_.begin(), by_name_.end(), name,
-      [&](std::size_t i, std::string_view wanted) { return entries_[i].name < wanted; });
+  const auto found = std::ranges::lower_bound(
+      by_name_, name, {}, [&](std::size_t i) -> const std::string& { return entries_[i].name; });
   return found != by_name_.end() && entries_[*found].name == name ? &entries_[*found] : nullptr;
 }
 

@@ -3,8 +3,11 @@
 // Source: PKWARE APPNOTE 6.3.10, clauses in brackets.
 #pragma once
 
+#include <bit>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <optional>
 #include <span>
 #include <vector>
@@ -25,6 +28,10 @@ constexpr std::uint32_t kInZip64 = 0xFFFFFFFF;
 constexpr std::uint16_t kExtraZip64 = 0x0001;
 // "FB": the padding with which PyTorch aligns payloads.
 constexpr std::uint16_t kExtraPadding = 0x4246;
+
+// The structs below are the records as they lie in a file: without gaps, little-endian.
+static_assert(std::endian::native == std::endian::little);
+#pragma pack(push, 1)
 
 // The fields that a local header and its central header share, in this order.
 struct CommonFields {
@@ -97,6 +104,13 @@ struct EndRecord {  // [4.3.16]
   std::uint16_t comment_bytes = 0;
 };
 
+#pragma pack(pop)
+static_assert(sizeof(LocalHeader) == LocalHeader::kBytes);
+static_assert(sizeof(CentralHeader) == CentralHeader::kBytes);
+static_assert(sizeof(Zip64EndRecord) == Zip64EndRecord::kBytes);
+static_assert(sizeof(Zip64Locator) == Zip64Locator::kBytes);
+static_assert(sizeof(EndRecord) == EndRecord::kBytes);
+
 // [4.3.9]; the sizes are 4 bytes each, or 8.
 struct DataDescriptor {
   static constexpr std::uint32_t kSignature = 0x08074B50;
@@ -106,14 +120,22 @@ struct DataDescriptor {
   std::uint64_t uncompressed_bytes = 0;
 };
 
+// Appends the bytes of a record, or of a number.
+template <typename Record>
+void encode(const Record& record, std::vector<std::byte>& out) {
+  const auto bytes = std::as_bytes(std::span(&record, 1));
+  out.insert(out.end(), bytes.begin(), bytes.end());
+}
+
 // Returns the record in the first kBytes bytes, whatever their signature.  Requires: `bytes` has at
 // least kBytes bytes.
 template <typename Record>
-Record decode(std::span<const std::byte> bytes);
-
-// Appends the kBytes bytes of `record`.
-template <typename Record>
-void encode(const Record& record, std::vector<std::byte>& out);
+Record decode(std::span<const std::byte> bytes) {
+  assert(bytes.size() >= Record::kBytes);
+  Record record;
+  std::memcpy(&record, bytes.data(), sizeof record);
+  return record;
+}
 
 // Decodes a descriptor.  Only its size identifies the kind: 12 bytes, or 20 with sizes of 8 bytes,
 // and 4 more with a signature.  nullopt for another size or another signature.
@@ -131,7 +153,5 @@ struct ExtraField {
 std::optional<std::vector<ExtraField>> split_extra(std::span<const std::byte> bytes);
 // Appends the head of an extra field with `data_bytes` bytes of data.
 void encode_extra_head(std::uint16_t id, std::size_t data_bytes, std::vector<std::byte>& out);
-
-void append_u64(std::uint64_t value, std::vector<std::byte>& out);
 
 }  // namespace fsdp::formats::zip

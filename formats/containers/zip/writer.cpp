@@ -65,10 +65,10 @@ void encode_zip64(std::uint64_t header_offset, std::uint64_t bytes, std::uint64_
   if (values == 0) return;
   zip::encode_extra_head(zip::kExtraZip64, values, out);
   if (needs_zip64(bytes)) {
-    zip::append_u64(bytes, out);
-    zip::append_u64(compressed_bytes, out);
+    zip::encode(bytes, out);
+    zip::encode(compressed_bytes, out);
   }
-  if (needs_zip64(header_offset)) zip::append_u64(header_offset, out);
+  if (needs_zip64(header_offset)) zip::encode(header_offset, out);
 }
 
 void append_text(std::string_view text, std::vector<std::byte>& out) {
@@ -87,8 +87,8 @@ std::size_t ZipWriter::add(std::string_view name, std::uint64_t bytes) {
   Record record;
   record.name = cat(prefix_, "/", name);
   if (record.name.size() > 0xFFFF) {
-    throw Error(ErrorCode::kZipName, cat("zip: entry name ", quote(record.name), " has ",
-                                         record.name.size(), " bytes, at most 65535"));
+    throw Error(ErrorCode::kZipName, "zip: entry name ", quote(record.name), " has ",
+                record.name.size(), " bytes, at most 65535");
   }
   record.header_offset = end_;
   record.bytes = bytes;

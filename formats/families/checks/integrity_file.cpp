@@ -10,7 +10,6 @@
 #include "formats/bytes/base/sha256.h"
 #include "formats/bytes/base/text.h"
 #include "formats/bytes/files/file.h"
-#include "formats/bytes/files/no_answer.h"
 #include "formats/families/checks/seal_check.h"
 #include "formats/state/checkpoint/parallel_check.h"
 

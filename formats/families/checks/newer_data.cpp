@@ -12,7 +12,6 @@
 #include "formats/bytes/base/text.h"
 #include "formats/bytes/files/file.h"
 #include "formats/bytes/files/file_times.h"
-#include "formats/bytes/files/no_answer.h"
 #include "formats/bytes/store/place.h"
 #include "formats/families/dcp/names.h"
 

@@ -12,7 +12,6 @@
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
 #include "formats/bytes/files/file.h"
-#include "formats/bytes/files/no_answer.h"
 #include "formats/bytes/files/shared_files.h"
 #include "formats/bytes/outputs/place.h"
 #include "formats/bytes/store/place.h"

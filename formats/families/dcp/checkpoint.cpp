@@ -12,7 +12,6 @@
 #include "formats/bytes/base/text.h"
 #include "formats/bytes/base/threads.h"
 #include "formats/bytes/files/file.h"
-#include "formats/bytes/files/no_answer.h"
 #include "formats/families/dcp/item.h"
 #include "formats/families/dcp/megatron.h"
 #include "formats/families/dcp/metadata.h"

@@ -9,7 +9,6 @@
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/json.h"
 #include "formats/bytes/base/text.h"
-#include "formats/bytes/files/no_answer.h"
 #include "formats/families/dcp/names.h"
 
 namespace fsdp::formats::dcp {

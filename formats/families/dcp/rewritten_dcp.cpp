@@ -18,10 +18,8 @@
 
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
-#include "formats/bytes/base/url.h"
 #include "formats/bytes/files/checkpoint_names.h"
 #include "formats/bytes/files/file.h"
-#include "formats/bytes/files/no_answer.h"
 #include "formats/bytes/files/seal.h"
 #include "formats/bytes/files/shared_files.h"
 #include "formats/bytes/outputs/file.h"

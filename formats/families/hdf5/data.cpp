@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::array<unsigned char, 8> kSignature = {0x89, 'H', 'D', 'F', '\r', '\n', 0x1A, '\n'};
 constexpr std::uint64_t kFirstUserBlock = 512;
-constexpr std::size_t kBlockBytes = 64U << 10U;
+constexpr std::size_t kDataBlockBytes = 64U << 10U;
 
 bool signature_at(const ByteSource& source, std::uint64_t offset) {
   if (offset > source.size() || source.size() - offset < kSignature.size()) return false;
@@ -91,7 +91,7 @@ class CheckedChunk : public ByteSource {
       return;
     }
     if (!checked_) {
-      std::array<std::byte, kBlockBytes> buffer{};
+      std::array<std::byte, kDataBlockBytes> buffer{};
       check_fletcher(*file_, dataset_, chunk_, buffer, {});
       checked_ = true;
     }
@@ -247,7 +247,7 @@ std::optional<ChunkData> dense_data(const std::shared_ptr<const File>& file,
 }
 
 std::uint32_t structure_crc(const ByteSource& file, std::span<const Dataset> datasets) {
-  std::array<std::byte, kBlockBytes> buffer{};
+  std::array<std::byte, kDataBlockBytes> buffer{};
   std::uint32_t crc = 0;
   for (const Extent& extent : structure_extents(data_extents(datasets), file.size())) {
     for (std::uint64_t at = 0; at < extent.bytes; at += buffer.size()) {

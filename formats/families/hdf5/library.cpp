@@ -10,8 +10,8 @@
 #include <new>
 #include <optional>
 
+#include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
-#include "formats/bytes/files/no_answer.h"
 
 namespace fsdp::formats::hdf5 {
 namespace {

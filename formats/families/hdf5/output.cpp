@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "formats/bytes/base/crc32.h"
-#include "formats/bytes/base/crc_ledger.h"
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/json.h"
 #include "formats/bytes/base/text.h"

@@ -229,12 +229,12 @@ bool write_all(int fd, std::string_view bytes) {
   throw Error(ErrorCode::kH5ReaderFailed, "the process that reads HDF5 " + why);
 }
 
-class Child {
+class SandboxProcess {
  public:
-  explicit Child(pid_t pid) : pid_(pid) {}
-  Child(const Child&) = delete;
-  Child& operator=(const Child&) = delete;
-  ~Child() {
+  explicit SandboxProcess(pid_t pid) : pid_(pid) {}
+  SandboxProcess(const SandboxProcess&) = delete;
+  SandboxProcess& operator=(const SandboxProcess&) = delete;
+  ~SandboxProcess() {
     if (pid_ <= 0) return;
     (void)::kill(pid_, SIGKILL);
     (void)wait();
@@ -330,7 +330,7 @@ std::string run_sandboxed(int input_fd, const SandboxLimits& limits,
   const pid_t pid = ::fork();
   if (pid < 0) throw_errno("fork");
   if (pid == 0) run_child(input_fd, to.get(), limits, mapped, work);
-  Child child(pid);
+  SandboxProcess child(pid);
   to.reset();
   const std::string message = read_all(from.get(), limits, service);
   check_status(child.wait(), limits);

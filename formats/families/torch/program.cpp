@@ -2,7 +2,6 @@
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
 #include "formats/bytes/files/file.h"
-#include "formats/bytes/files/no_answer.h"
 #include "formats/families/torch/stream.h"
 #include "formats/families/torch/torch.h"
 #include "formats/state/checkpoint/parallel_check.h"

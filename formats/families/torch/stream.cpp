@@ -11,9 +11,9 @@
 #include "formats/bytes/base/crc32.h"
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
-#include "formats/containers/zip/inflated_source.h"
+#include "formats/containers/zip/inflate_stream.h"
 #include "formats/families/torch/torch.h"
-#include "formats/state/content/storage_view.h"
+#include "formats/state/content/tensor_value.h"
 #include "formats/state/model/box.h"
 
 namespace fsdp::formats {

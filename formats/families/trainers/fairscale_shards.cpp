@@ -7,7 +7,6 @@
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
 #include "formats/bytes/files/file.h"
-#include "formats/bytes/files/no_answer.h"
 #include "formats/families/torch/stored_file.h"
 #include "formats/families/trainers/fairscale_metadata.h"
 

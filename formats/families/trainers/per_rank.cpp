@@ -9,7 +9,6 @@
 
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
-#include "formats/bytes/files/no_answer.h"
 #include "formats/bytes/store/place.h"
 #include "formats/families/torch/file_set.h"
 #include "formats/families/torch/stored_file.h"

@@ -18,7 +18,6 @@
 #include "formats/bytes/base/json.h"
 #include "formats/bytes/base/text.h"
 #include "formats/bytes/files/file.h"
-#include "formats/bytes/files/no_answer.h"
 #include "formats/bytes/files/seal.h"
 #include "formats/bytes/store/place.h"
 #include "formats/families/trainers/per_rank.h"

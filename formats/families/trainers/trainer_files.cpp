@@ -11,7 +11,6 @@
 #include "formats/bytes/base/text.h"
 #include "formats/bytes/files/checkpoint_names.h"
 #include "formats/bytes/files/file.h"
-#include "formats/bytes/files/no_answer.h"
 #include "formats/bytes/store/place.h"
 #include "formats/families/torch/stored_file.h"
 #include "formats/families/torch/torch.h"

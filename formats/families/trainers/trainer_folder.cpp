@@ -7,7 +7,6 @@
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
 #include "formats/bytes/files/file.h"
-#include "formats/bytes/files/no_answer.h"
 #include "formats/bytes/store/place.h"
 #include "formats/families/safetensors/safetensors.h"
 #include "formats/families/torch/stream.h"

@@ -35,7 +35,7 @@ void FilePool::examine(std::vector<FileEntry>& files) {
       files[first + i].bytes = known.bytes;
     }
   });
-  std::move(added.begin(), added.end(), std::back_inserter(files_));
+  std::ranges::move(added, std::back_inserter(files_));
 }
 
 std::shared_ptr<const File> FilePool::reopen(Known& known) {

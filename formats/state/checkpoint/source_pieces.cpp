@@ -69,9 +69,8 @@ TargetPiece whole_tensor_piece(const Checkpoint& checkpoint, std::size_t number)
 
 const ChunkData& ChunkCache::get(const Checkpoint& checkpoint, std::size_t tensor,
                                  std::size_t chunk) {
-  const auto found = std::find_if(held_.begin(), held_.end(), [&](const Held& held) {
-    return held.tensor == tensor && held.chunk == chunk;
-  });
+  const auto found = std::ranges::find_if(
+      held_, [&](const Held& held) { return held.tensor == tensor && held.chunk == chunk; });
   if (found != held_.end()) {
     std::rotate(found, found + 1, held_.end());
     return held_.back().data;
@@ -92,7 +91,7 @@ void TensorSource::sort_chunks() {
     placed_.push_back({scalar ? 0 : box.offset[0], scalar ? 1 : box.offset[0] + box.size[0],
                        static_cast<std::uint32_t>(c)});
   }
-  std::sort(placed_.begin(), placed_.end(), [](const Placed& a, const Placed& b) {
+  std::ranges::sort(placed_, [](const Placed& a, const Placed& b) {
     return std::tie(a.begin, a.chunk) < std::tie(b.begin, b.chunk);
   });
   std::int64_t reach = 0;
@@ -105,8 +104,8 @@ std::vector<std::size_t> TensorSource::numbers_of_chunks_that_meet(const Box& bo
   const std::int64_t begin = box.offset.empty() ? 0 : box.offset[0];
   const std::int64_t end = box.offset.empty() ? 1 : begin + box.size[0];
   std::vector<std::size_t> met;
-  auto at = std::partition_point(placed_.begin(), placed_.end(),
-                                 [&](const Placed& placed) { return placed.reach <= begin; });
+  auto at = std::ranges::partition_point(
+      placed_, [&](const Placed& placed) { return placed.reach <= begin; });
   for (; at != placed_.end() && at->begin < end; ++at) {
     if (intersect(tensor().chunks.box(at->chunk), box.view())) met.push_back(at->chunk);
   }
@@ -154,9 +153,8 @@ TargetPiece storage_piece(const Checkpoint& checkpoint, const StorageRef& storag
   piece.dtype = storage.dtype;
   piece.box = whole_box(std::vector<std::int64_t>{static_cast<std::int64_t>(storage.numel)});
   if (storage.untyped && checkpoint.storage(storage).swap_bytes) {
-    throw Error(ErrorCode::kUnsupported,
-                cat(checkpoint.description().path, ": storage ", quote(storage.key),
-                    " is big-endian, and the size of its elements is unknown"));
+    throw Error(ErrorCode::kUnsupported, checkpoint.description().path, ": storage ",
+                quote(storage.key), " is big-endian, and the size of its elements is unknown");
   }
   piece.sources = [&checkpoint, storage, box = piece.box] {
     return std::vector<SourceChunk>{{box, checkpoint.storage(storage)}};

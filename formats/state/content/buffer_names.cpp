@@ -18,7 +18,7 @@ constexpr std::array<std::string_view, 13> kBufferNames = {
 bool is_buffer(std::string_view name, DType dtype) {
   if (!is_differentiable(dtype)) return true;
   const std::string_view last = name.substr(name.rfind('.') + 1);
-  return std::find(kBufferNames.begin(), kBufferNames.end(), last) != kBufferNames.end();
+  return std::ranges::find(kBufferNames, last) != kBufferNames.end();
 }
 
 }  // namespace fsdp::formats

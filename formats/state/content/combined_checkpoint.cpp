@@ -7,7 +7,6 @@
 
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
-#include "formats/state/content/indexed_leaf.h"
 #include "formats/state/content/state_tree.h"
 #include "formats/state/content/storage_map.h"
 #include "formats/state/content/tensor_objects.h"
@@ -63,7 +62,7 @@ class JoinedCheckpoint : public Checkpoint, public TensorObjects {
   }
 
   std::optional<Value> tree() const override {
-    if (std::none_of(parts_.begin(), parts_.end(), has_tree)) return std::nullopt;
+    if (std::ranges::none_of(parts_, has_tree)) return std::nullopt;
     std::vector<Value::Entry> entries;
     for (std::size_t p = 0; p < parts_.size(); ++p) {
       const CheckpointPart& part = parts_[p];
@@ -227,8 +226,8 @@ class JoinedCheckpoint : public Checkpoint, public TensorObjects {
 
   void note(const std::string& key, Origin origin) {
     if (!origins_.emplace(key, origin).second) {
-      throw Error(ErrorCode::kKey,
-                  cat(description_.path, ": ", quote(key, 200), ": two entries have this name"));
+      throw Error(ErrorCode::kKey, description_.path, ": ", quote(key, 200),
+                  ": two entries have this name");
     }
   }
 
@@ -245,10 +244,10 @@ bool is_below(const Checkpoint& checkpoint, std::string_view name) {
     return step != nullptr && *step == name;
   };
   const Index& index = checkpoint.index();
-  return std::all_of(index.tensors.begin(), index.tensors.end(),
-                     [&](const TensorEntry& tensor) { return under(tensor.path); }) &&
-         std::all_of(index.values.begin(), index.values.end(),
-                     [&](const ValueEntry& value) { return under(value.path); });
+  return std::ranges::all_of(index.tensors,
+                             [&](const TensorEntry& tensor) { return under(tensor.path); }) &&
+         std::ranges::all_of(index.values,
+                             [&](const ValueEntry& value) { return under(value.path); });
 }
 
 std::unique_ptr<Checkpoint> combine_checkpoints(std::vector<CheckpointPart> parts,

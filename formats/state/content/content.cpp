@@ -9,7 +9,7 @@
 
 #include "formats/bytes/base/text.h"
 #include "formats/state/checkpoint/source_pieces.h"
-#include "formats/state/content/indexed_leaf.h"
+#include "formats/state/content/state_tree.h"
 #include "formats/state/content/tensor_value.h"
 
 namespace fsdp::formats {

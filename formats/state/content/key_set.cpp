@@ -7,14 +7,14 @@
 namespace fsdp::formats {
 
 KeySet::KeySet(std::vector<std::string> keys) : keys_(std::move(keys)) {
-  std::sort(keys_.begin(), keys_.end());
+  std::ranges::sort(keys_);
 }
 
 bool KeySet::only_below(const std::string& key) const {
   if (key.empty()) return !keys_.empty() && !keys_.front().empty();
-  if (std::binary_search(keys_.begin(), keys_.end(), key)) return false;
+  if (std::ranges::binary_search(keys_, key)) return false;
   const std::string below = key + '.';
-  const auto at = std::lower_bound(keys_.begin(), keys_.end(), below);
+  const auto at = std::ranges::lower_bound(keys_, below);
   return at != keys_.end() && at->starts_with(below);
 }
 

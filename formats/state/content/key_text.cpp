@@ -200,10 +200,8 @@ class KeyWriter {
 }  // namespace
 
 void check_key(const std::string& key) {
-  if (key.size() > kMaxKeyBytes) {
-    throw Error(ErrorCode::kName,
-                cat("key ", quote(key), " has more than ", kMaxKeyBytes, " bytes"));
-  }
+  if (key.size() > kMaxKeyBytes)
+    throw Error(ErrorCode::kName, "key ", quote(key), " has more than ", kMaxKeyBytes, " bytes");
 }
 
 std::string key_text(const Value& key) {

@@ -61,7 +61,7 @@ std::string_view behind_state(std::string_view key) {
 }
 
 bool is_state_name(std::string_view name) {
-  return std::find(kStateNames.begin(), kStateNames.end(), name) != kStateNames.end();
+  return std::ranges::find(kStateNames, name) != kStateNames.end();
 }
 
 bool is_numbered_state(std::string_view rest) {
@@ -98,8 +98,8 @@ std::vector<std::string> tensors_outside(const Value& content) {
   });
   std::vector<std::string> keys;
   for (const Leaf& leaf : leaves_of(content)) {
-    const bool inside = std::any_of(optimizers.begin(), optimizers.end(),
-                                    [&](const StatePart& part) { return begins_at(leaf, part); });
+    const bool inside = std::ranges::any_of(
+        optimizers, [&](const StatePart& part) { return begins_at(leaf, part); });
     if (!inside && is_tensor(leaf.value)) keys.push_back(leaf.key);
   }
   return keys;

@@ -39,4 +39,8 @@ std::optional<std::vector<std::int64_t>> integers(const Value& value);
 // than 2^63 - 1 elements.
 std::optional<std::vector<std::int64_t>> shape_of(const Value& value);
 
+// Returns a mapping of the kind of `like` (OrderedDict with its attributes, defaultdict, Counter,
+// dict) with these entries; a dict if `like` is not a mapping.
+Value mapping_like(const Value& like, std::vector<Value::Entry> entries);
+
 }  // namespace fsdp::formats

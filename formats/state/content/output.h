@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "formats/bytes/base/interface.h"
 #include "formats/bytes/outputs/atomic_file.h"
 #include "formats/bytes/outputs/atomic_folder.h"
 #include "formats/bytes/outputs/options.h"
@@ -41,11 +42,8 @@ struct OutputPlan {
 
 // A planned output.  Nothing is written before `write`, which leaves the whole output or nothing
 // new.
-class Output {
+class Output : public Interface {
  public:
-  Output(const Output&) = delete;
-  Output& operator=(const Output&) = delete;
-  virtual ~Output() = default;
   const OutputPlan& plan() const { return plan_; }
   // Adds the seal that OutputOptions::seal asks for to the plan.
   void plan_seal();

@@ -3,12 +3,14 @@
 // be put together again with leaves at other places.
 #pragma once
 
+#include <cstddef>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "formats/containers/pickle/value.h"
-#include "formats/state/content/mapping_like.h"
+#include "formats/state/content/object_fields.h"
 #include "formats/state/model/index.h"
 
 namespace fsdp::formats {
@@ -47,5 +49,11 @@ KeyPath key_path(const PlacedLeaf& leaf);
 // position of a list is left without leaves, later ones move up.
 // Throws: kRekeyCollision naming two leaves if one takes the place of the other or lies inside it.
 Value rebuilt(const std::vector<PlacedLeaf>& leaves);
+
+// Replaces the first `bytes` of the leaf's key, which must be whole components, by `to`.  Leading
+// levels that both keys share stay.  The rest of `to` becomes as many steps as the replaced part
+// had; further components become steps of their own before these, in plain dicts.
+// Throws: kName if nothing would be left of the key.
+void move_leaf(PlacedLeaf& leaf, std::size_t bytes, std::string_view to);
 
 }  // namespace fsdp::formats

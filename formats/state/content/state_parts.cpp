@@ -47,8 +47,7 @@ bool is_optimizer(std::span<const Value::Entry> entries) {
   const auto items = groups->items();
   // An empty state leaves no trace in a folder.
   if (state == nullptr && items.empty()) return false;
-  return (state == nullptr || mapping) &&
-         std::all_of(items.begin(), items.end(), [&](const Value& group) {
+  return (state == nullptr || mapping) && std::ranges::all_of(items, [&](const Value& group) {
            const auto options = mapping_entries(group);
            return options && member(*options, "params") != nullptr;
          });
@@ -149,9 +148,8 @@ class Finder {
       if ((is_tensor(value) && !is_generator_state(name, value)) || is_extra_state(name))
         names.emplace_back(name);
     }
-    const bool tensors = std::any_of(names.begin(), names.end(), [](const auto& n) {
-      return !is_extra_state(std::get<std::string>(n));
-    });
+    const bool tensors = std::ranges::any_of(
+        names, [](const auto& n) { return !is_extra_state(std::get<std::string>(n)); });
     if (!tensors) return false;
     std::size_t next = 0;
     std::erase_if(out_, [&](const StatePart& part) {

@@ -10,7 +10,6 @@
 #include "formats/bytes/base/text.h"
 #include "formats/containers/pickle/back_reference.h"
 #include "formats/state/content/key_text.h"
-#include "formats/state/content/mapping_like.h"
 #include "formats/state/content/object_fields.h"
 #include "formats/state/content/tensor_value.h"
 
@@ -34,7 +33,7 @@ class Apart {
     if (const auto known = known_.find(value.identity()); known != known_.end())
       return known->second;
     const auto items = value.items();
-    const bool apart = std::any_of(items.begin(), items.end(), [&](const Value& item) {
+    const bool apart = std::ranges::any_of(items, [&](const Value& item) {
       return is_tensor(item) || (item.kind() == ValueKind::kOpaque && !back_reference(item)) ||
              mapping_entries(item).has_value() || (is_sequence(item) && (*this)(item));
     });
@@ -50,8 +49,8 @@ class Apart {
     if (const auto known = traceless_.find(value.identity()); known != traceless_.end())
       return known->second;
     const auto items = value.items();
-    const bool none = std::all_of(items.begin(), items.end(),
-                                  [&](const Value& item) { return leaves_no_trace(item); });
+    const bool none =
+        std::ranges::all_of(items, [&](const Value& item) { return leaves_no_trace(item); });
     return traceless_[value.identity()] = none;
   }
 
@@ -190,8 +189,8 @@ Member* child_of(Member& node, const PathStep& step, std::size_t& padding) {
   const auto index = static_cast<std::size_t>(std::get<std::int64_t>(step));
   if (index > node.items.size()) {
     if (index - node.items.size() > kMaxPadding - padding) {
-      throw Error(ErrorCode::kLimitNodes,
-                  cat("lists would have to be padded with more than ", kMaxPadding, " entries"));
+      throw Error(ErrorCode::kLimitNodes, "lists would have to be padded with more than ",
+                  kMaxPadding, " entries");
     }
     padding += index - node.items.size();
   }
@@ -252,9 +251,9 @@ Value nested(const std::vector<Leaf>& leaves) {
       if (node == nullptr) break;
     }
     if (node == nullptr || node->set) {
-      throw Error(ErrorCode::kKey, cat(quote(leaf.key, 200),
-                                       ": its path conflicts with that of another key: both are "
-                                       "the same, or one lies inside the other"));
+      throw Error(ErrorCode::kKey, quote(leaf.key, 200),
+                  ": its path conflicts with that of another key: both are "
+                  "the same, or one lies inside the other");
     }
     node->set = true;
     node->leaf = leaf.value;

@@ -3,6 +3,7 @@
 // from leaves.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -46,5 +47,18 @@ Value pruned(const Value& root, const std::function<bool(const std::string&)>& k
 // positions without a leaf are None.  A single leaf with an empty path is the whole.
 // Throws: kKey if two paths contradict each other, kLimitNodes if positions of lists lie far apart.
 Value nested(const std::vector<Leaf>& leaves);
+
+// The tag of the opaque value that stands for an entry of the index, by its place in Index::order.
+inline constexpr std::uint32_t kIndexedLeaf = 0x696E6478;  // "indx"
+
+inline Value indexed_leaf(std::size_t place) {
+  return Value::opaque(kIndexedLeaf, place);
+}
+
+// Returns the place that `value` stands for; nothing if it is not such a leaf.
+inline std::optional<std::size_t> indexed_place(const Value& value) {
+  if (value.kind() != ValueKind::kOpaque || value.opaque_tag() != kIndexedLeaf) return std::nullopt;
+  return static_cast<std::size_t>(value.opaque_payload());
+}
 
 }  // namespace fsdp::formats

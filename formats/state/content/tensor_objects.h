@@ -6,18 +6,15 @@
 #include <cstddef>
 #include <optional>
 
+#include "formats/bytes/base/interface.h"
 #include "formats/containers/pickle/value.h"
 #include "formats/state/checkpoint/checkpoint.h"
 
 namespace fsdp::formats {
 
 // An interface that checkpoints implement if they may hold such tensors.
-class TensorObjects {
+class TensorObjects : public Interface {
  public:
-  TensorObjects() = default;
-  TensorObjects(const TensorObjects&) = delete;
-  TensorObjects& operator=(const TensorObjects&) = delete;
-  virtual ~TensorObjects() = default;
   // Returns the object of a tensor that Checkpoint::chunk refuses for its class, for an output that
   // keeps objects; its storages are references for Checkpoint::storage.  Returns nothing for all
   // other tensors, and for a tensor that lies in several chunks.

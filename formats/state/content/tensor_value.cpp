@@ -41,15 +41,14 @@ TensorValue parse_view(const Value& call) {
   const TorchGlobal meaning = meaning_of(call);
   const auto args = call.as_object()->args.items();
   const auto refuse = [&](ErrorCode code, const std::string& why) {
-    return Error(code, cat(name_of(call), ": ", why));
+    return Error(code, name_of(call), ": ", why);
   };
   const std::size_t least = meaning == TorchGlobal::kRebuildTensor      ? 4
                             : meaning == TorchGlobal::kRebuildTensorV3  ? 7
                             : meaning == TorchGlobal::kRebuildQuantized ? 7
                                                                         : 6;
-  if (args.size() < least || args.size() > least + 1) {
+  if (args.size() < least || args.size() > least + 1)
     throw refuse(ErrorCode::kReduce, cat("expected ", least, " arguments, found ", args.size()));
-  }
   TensorValue tensor;
   tensor.storage = args[0].as_storage();
   if (tensor.storage == nullptr) throw refuse(ErrorCode::kType, "argument 1 is not a storage");
@@ -151,18 +150,15 @@ void check_tensor_call(const Value& value) {
   const auto args =
       value.as_object() == nullptr ? std::span<const Value>() : value.as_object()->args.items();
   const auto refuse = [&](const std::string& why) {
-    return Error(ErrorCode::kReduce, cat(name_of(value), ": ", why));
+    return Error(ErrorCode::kReduce, name_of(value), ": ", why);
   };
-  if (meaning == TorchGlobal::kRebuildParameter && args.size() != 3) {
+  if (meaning == TorchGlobal::kRebuildParameter && args.size() != 3)
     throw refuse(cat("expected 3 arguments, found ", args.size()));
-  }
-  if (meaning == TorchGlobal::kRebuildParameterWithState && args.size() != 4) {
+  if (meaning == TorchGlobal::kRebuildParameterWithState && args.size() != 4)
     throw refuse(cat("expected 4 arguments, found ", args.size()));
-  }
   if (meaning == TorchGlobal::kRebuildFromTypeV2) {
-    if (args.size() != 4 || args[0].as_global() == nullptr || args[2].kind() != ValueKind::kTuple) {
+    if (args.size() != 4 || args[0].as_global() == nullptr || args[2].kind() != ValueKind::kTuple)
       throw refuse("expected (function, type, arguments, state)");
-    }
     ObjectData inner;
     inner.callable = args[0];
     inner.args = args[2];
@@ -238,6 +234,18 @@ Value make_dense_tensor(DType dtype, const std::vector<std::int64_t>& shape, Sto
   }
   call.args = Value::tuple(std::move(args));
   return Value::object(std::move(call));
+}
+
+void view_storage(ChunkData& storage, const TensorValue& view) {
+  storage.dtype = view.dtype;
+  storage.first = view.storage_offset;
+  bool dense = true;
+  const std::vector<std::int64_t> row_major = row_major_strides(view.shape);
+  for (std::size_t d = 0; d < view.shape.size(); ++d)
+    dense = dense && (view.shape[d] <= 1 || view.strides[d] == row_major[d]);
+  if (!dense) storage.strides = view.strides;
+  storage.conjugate = view.conjugate && is_complex(view.dtype);
+  storage.negate = view.negate;
 }
 
 }  // namespace fsdp::formats

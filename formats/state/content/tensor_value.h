@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "formats/containers/pickle/value.h"
+#include "formats/state/model/chunk_data.h"
 
 namespace fsdp::formats {
 
@@ -47,5 +48,8 @@ std::string special_tensor_text(const Value& value);
 // Returns the call that makes this tensor when PyTorch loads it: _rebuild_tensor_v2, or _v3 for
 // types without a typed storage.  Requires: dense row-major, of a type PyTorch can save.
 Value make_dense_tensor(DType dtype, const std::vector<std::int64_t>& shape, StorageRef storage);
+
+// Narrows a whole storage to the elements of `view`; the view's own storage is ignored.
+void view_storage(ChunkData& storage, const TensorValue& view);
 
 }  // namespace fsdp::formats

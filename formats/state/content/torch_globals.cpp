@@ -51,7 +51,7 @@ constexpr std::array kKnown = {
 };
 
 Error bad_call(std::string_view callable, std::string_view why) {
-  return {ErrorCode::kReduce, cat("call of ", callable, ": ", why)};
+  return {ErrorCode::kReduce, "call of ", callable, ": ", why};
 }
 
 // Decodes bytes as protocol 2 writes them: text whose code points are the bytes.
@@ -75,9 +75,8 @@ std::optional<std::string> latin1_bytes(const std::string& utf8) {
 
 TorchGlobal known_global(std::string_view module, std::string_view name) {
   const GlobalName known = python_3_name(module, name);
-  const auto* const found = std::find_if(kKnown.begin(), kKnown.end(), [&](const Known& k) {
-    return k.module == known.module && k.name == known.name;
-  });
+  const auto* const found = std::ranges::find_if(
+      kKnown, [&](const Known& k) { return k.module == known.module && k.name == known.name; });
   if (found != kKnown.end()) return found->meaning;
   if (known.module == "torch" && dtype_from_torch_name(known.name)) return TorchGlobal::kDType;
   if (is_storage_class(known)) return TorchGlobal::kStorageClass;
@@ -136,12 +135,11 @@ Value TorchPickleHost::reduce(const Value& callable, Value args) {
 Value TorchPickleHost::persistent_id(Value id) {
   const auto items = id.items();
   const auto refuse = [](ErrorCode code, std::string_view why) {
-    return Error(code, cat("persistent id: ", why));
+    return Error(code, "persistent id: ", why);
   };
   const std::string* kind = items.empty() ? nullptr : items[0].as_string();
-  if (id.kind() != ValueKind::kTuple || kind == nullptr) {
+  if (id.kind() != ValueKind::kTuple || kind == nullptr)
     throw refuse(ErrorCode::kPersid, "expected a tuple ('storage', class, key, location, count)");
-  }
   if (legacy_ && *kind == "module" && items.size() == 4)
     return items[1];  // the class; its source is ignored
   const std::size_t expected = legacy_ ? 6 : 5;

@@ -9,11 +9,9 @@
 
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
-#include "formats/state/content/indexed_leaf.h"
 #include "formats/state/content/key_text.h"
-#include "formats/state/content/mapping_like.h"
+#include "formats/state/content/object_fields.h"
 #include "formats/state/content/state_tree.h"
-#include "formats/state/content/storage_view.h"
 #include "formats/state/content/tensor_objects.h"
 #include "formats/state/content/tensor_value.h"
 
@@ -37,12 +35,11 @@ class TensorSearch {
     if (!fresh) return at->second;
     bool found = false;
     if (const auto entries = mapping_entries(value)) {
-      found = std::any_of(entries->begin(), entries->end(),
-                          [&](const Value::Entry& entry) { return (*this)(entry.second); });
+      found = std::ranges::any_of(*entries,
+                                  [&](const Value::Entry& entry) { return (*this)(entry.second); });
     } else {
       const auto items = value.items();
-      found =
-          std::any_of(items.begin(), items.end(), [&](const Value& item) { return (*this)(item); });
+      found = std::ranges::any_of(items, [&](const Value& item) { return (*this)(item); });
     }
     known_[value.identity()] = found;
     return found;
@@ -138,8 +135,8 @@ class ApartCheckpoint : public Checkpoint, public TensorObjects {
 
   void note(const std::string& key, const KeyPath& path, Origin origin) {
     if (!origins_.emplace(std::pair(key, path), origin).second) {
-      throw Error(ErrorCode::kKey,
-                  cat(description_.path, ": ", quote(key, 200), ": two entries have this name"));
+      throw Error(ErrorCode::kKey, description_.path, ": ", quote(key, 200),
+                  ": two entries have this name");
     }
   }
 
@@ -195,8 +192,8 @@ class ApartCheckpoint : public Checkpoint, public TensorObjects {
     at.key += text;
     at.path.push_back(std::move(step));
     if (index_.order.size() >= kMaxEntries) {
-      throw Error(ErrorCode::kLimitNodes, cat(description_.path, ": ", quote(at.key, 200),
-                                              ": the values unfold into more than ", kMaxEntries));
+      throw Error(ErrorCode::kLimitNodes, description_.path, ": ", quote(at.key, 200),
+                  ": the values unfold into more than ", kMaxEntries);
     }
     Value out = is_container(item) && rule_.wanted(at.key) &&
                         (!rule_.only_with_tensors || has_tensor_(item))
@@ -244,7 +241,7 @@ std::unique_ptr<Checkpoint> with_values_apart(std::unique_ptr<Checkpoint> source
                                               const ApartRule& rule) {
   // An index of many ranks is large: a second one is made only if needed.
   const auto& values = source->index().values;
-  const bool any = std::any_of(values.begin(), values.end(), [&](const ValueEntry& entry) {
+  const bool any = std::ranges::any_of(values, [&](const ValueEntry& entry) {
     if (!rule.wanted(entry.key)) return false;
     const Value value = source->value(entry);
     return is_container(value) && (!rule.only_with_tensors || TensorSearch()(value));

@@ -2,10 +2,17 @@
 #include "formats/state/model/block_schedule.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <numeric>
+#include <set>
+#include <span>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "formats/bytes/base/buffer_pool.h"
@@ -13,7 +20,7 @@
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/threads.h"
 #include "formats/bytes/files/run_window.h"
-#include "formats/state/model/file_turns.h"
+#include "formats/state/model/copy.h"
 #include "formats/state/model/piece_reader.h"
 
 namespace fsdp::formats {
@@ -24,6 +31,48 @@ constexpr std::uint64_t kMinBlockBytes = 16;  // the widest element
 // The number of pieces that get hints ahead.  A small read waits some ms behind the large reads of
 // several threads; meanwhile each thread may come to its next piece.
 constexpr std::size_t kPiecesExpected = 16;
+
+// Returns the numbers of all pieces in an order that advances up to `files_at_once` files equally,
+// by bytes: each of them can have a thread that writes it (write_turns.h).  The pieces of one file
+// keep their order, and files begin in the order of their first pieces.
+// Requires: files_at_once >= 1.
+std::vector<std::size_t> in_turns(std::span<const TargetPiece> pieces, std::size_t files_at_once);
+
+std::vector<std::size_t> in_turns(std::span<const TargetPiece> pieces, std::size_t files_at_once) {
+  std::vector<std::size_t> order(pieces.size());
+  if (files_at_once == 1) {
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    return order;
+  }
+  std::unordered_map<const OutputFile*, std::size_t> numbers;
+  std::vector<std::vector<std::size_t>> files;  // the pieces of each
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    const auto [file, added] = numbers.emplace(pieces[i].file, files.size());
+    if (added) files.emplace_back();
+    files[file->second].push_back(i);
+  }
+  order.clear();
+  // The bytes that each begun file has reached, and the file.  A new file begins at the bytes that
+  // the last chosen file had reached.
+  std::set<std::pair<std::uint64_t, std::size_t>> advancing;
+  std::vector<std::size_t> next(files.size(), 0);
+  std::size_t begun = 0;
+  std::uint64_t reached = 0;
+  while (order.size() < pieces.size()) {
+    while (begun < files.size() && advancing.size() < files_at_once)
+      advancing.emplace(reached, begun++);
+    const auto [bytes, file] = *advancing.begin();
+    advancing.erase(advancing.begin());
+    const std::size_t piece = files[file][next[file]++];
+    order.push_back(piece);
+    reached = bytes;
+    if (next[file] == files[file].size()) continue;
+    const std::uint64_t own =
+        volume(pieces[piece].box.view()) * item_bytes(pieces[piece].written_dtype());
+    advancing.emplace(bytes + own, file);
+  }
+  return order;
+}
 
 // A piece that is being read, on every side.
 struct OpenPiece {

@@ -25,4 +25,8 @@ std::uint64_t expansion_limit(const Index& index);
 // Throws: kLimitRatio naming the largest tensor.
 void check_expansion(const Index& index, const std::string& path);
 
+// Appends a warning, kName, for every key that is empty or has an empty part, or that holds NUL,
+// control characters, invisible characters, or bytes that are not UTF-8.
+void check_names(const Index& index, Findings& findings);
+
 }  // namespace fsdp::formats

@@ -239,8 +239,7 @@ std::uint32_t move_run(const ChunkData& data, const Block& block, std::uint64_t 
                        std::span<std::byte> out, std::span<std::byte> scratch) {
   const std::uint64_t item = item_bytes(data.dtype);
   const auto outer = static_cast<std::size_t>(
-      std::find_if(block.size.begin(), block.size.end(), [](auto size) { return size > 1; }) -
-      block.size.begin());
+      std::ranges::find_if(block.size, [](auto size) { return size > 1; }) - block.size.begin());
   const auto rows = outer == block.size.size() ? 1 : static_cast<std::uint64_t>(block.size[outer]);
   const std::uint64_t row_bytes = product(block.size) * item / rows;
   const std::uint64_t step =
@@ -290,9 +289,8 @@ std::optional<DenseRun> gather(const ChunkData& data, std::span<const std::int64
       data.strides.empty() ? row_major_strides(chunk_size) : data.strides;
   const std::uint64_t item = item_bytes(data.dtype);
   std::uint64_t from = data.first;
-  for (std::size_t d = 0; d < begin.size(); ++d) {
+  for (std::size_t d = 0; d < begin.size(); ++d)
     from += static_cast<std::uint64_t>(begin[d]) * static_cast<std::uint64_t>(strides[d]);
-  }
   Block block{{size.begin(), size.end()}, strides, {out_strides.begin(), out_strides.end()}};
   // One dense run in row-major order of the sub-box, small enough to be kept: its CRC costs no
   // extra pass.

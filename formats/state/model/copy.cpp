@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "formats/bytes/base/crc32.h"
-#include "formats/bytes/base/crc_ledger.h"
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
 #include "formats/bytes/outputs/windows.h"
@@ -95,8 +94,8 @@ std::vector<WrittenRange> join_crcs(std::span<const TargetPiece> pieces, const D
 // Returns the CRC of each piece, from the CRCs of ranges that tile it.
 std::vector<std::uint32_t> piece_crcs(std::span<const TargetPiece> pieces,
                                       std::vector<WrittenRange> ranges) {
-  std::sort(ranges.begin(), ranges.end(), [](const WrittenRange& a, const WrittenRange& b) {
-    return std::pair(a.piece, a.range.first) < std::pair(b.piece, b.range.first);
+  std::ranges::sort(ranges, {}, [](const WrittenRange& range) {
+    return std::pair(range.piece, range.range.first);
   });
   std::vector<std::uint32_t> crcs(pieces.size(), 0);
   auto next = ranges.begin();
@@ -107,8 +106,8 @@ std::vector<std::uint32_t> piece_crcs(std::span<const TargetPiece> pieces,
       end += next->range.count;
     }
     if (end != volume(pieces[i].box.view())) {
-      throw Error(ErrorCode::kHole, cat(quote(pieces[i].key, 200), ": blocks do not tile ",
-                                        box_text(pieces[i].box.view())));
+      throw Error(ErrorCode::kHole, quote(pieces[i].key, 200), ": blocks do not tile ",
+                  box_text(pieces[i].box.view()));
     }
   }
   return crcs;
@@ -231,8 +230,8 @@ class Copying {
     const auto crc =
         crc_of(ledgers_[number], bytes_of(piece, part.first), bytes_of(piece, part.count));
     if (!crc) {
-      throw Error(ErrorCode::kHole,
-                  cat(quote(piece.key, 200), ": blocks do not tile ", box_text(piece.box.view())));
+      throw Error(ErrorCode::kHole, quote(piece.key, 200), ": blocks do not tile ",
+                  box_text(piece.box.view()));
     }
     ledgers_.erase(number);
     return *crc;

@@ -20,15 +20,14 @@ class Places {
       if (volume(pieces[i].box.view()) != 0)
         files_[pieces[i].file->member()].emplace_back(pieces[i].offset, i);
     }
-    for (auto& [name, places] : files_) std::sort(places.begin(), places.end());
+    for (auto& [name, places] : files_) std::ranges::sort(places);
   }
 
   // Returns the run as elements of the piece that it lies in, if there is one.
   std::optional<WrittenRange> find(const JournalEntry::Run& run) const {
     const auto file = files_.find(run.file);
     if (file == files_.end()) return std::nullopt;
-    auto place =
-        std::upper_bound(file->second.begin(), file->second.end(), std::pair(run.offset, SIZE_MAX));
+    auto place = std::ranges::upper_bound(file->second, std::pair(run.offset, SIZE_MAX));
     if (place == file->second.begin()) return std::nullopt;
     --place;
     const TargetPiece& piece = pieces_[place->second];

@@ -28,8 +28,7 @@ std::string crossing_dots(std::string_view glob) {
 }
 
 bool matches_one(const Glob& glob, std::span<const std::string> names) {
-  return std::any_of(names.begin(), names.end(),
-                     [&](const std::string& name) { return glob.matches(name); });
+  return std::ranges::any_of(names, [&](const std::string& name) { return glob.matches(name); });
 }
 
 // Returns the glob after the leading parts of a name whose rest the glob matches.
@@ -71,9 +70,8 @@ std::string meant_key(std::string_view key, std::span<const std::string> names) 
     return !end.empty() && whole.size() > end.size() && whole.ends_with(end) &&
            whole[whole.size() - end.size() - 1] == '.';
   };
-  const auto found = std::find_if(names.begin(), names.end(), [&](const std::string& name) {
-    return is_end_of(key, name) || is_end_of(name, key);
-  });
+  const auto found = std::ranges::find_if(
+      names, [&](const std::string& name) { return is_end_of(key, name) || is_end_of(name, key); });
   return found == names.end() ? nearest(key, names) : *found;
 }
 

@@ -29,12 +29,12 @@ std::string without_wrappers(std::string_view name, std::vector<std::string>* fo
   for (std::size_t at = 0; at <= name.size();) {
     const std::size_t dot = std::min(name.find('.', at), name.size());
     const std::string_view component = name.substr(at, dot - at);
-    if (std::find(kWrappers.begin(), kWrappers.end(), component) == kWrappers.end()) {
+    if (std::ranges::find(kWrappers, component) == kWrappers.end()) {
       if (at != 0 && !out.empty()) out += '.';
       out += component;
     } else if (found != nullptr) {
       const std::string prefix = std::string(component) + ".";
-      if (std::find(found->begin(), found->end(), prefix) == found->end()) found->push_back(prefix);
+      if (std::ranges::find(*found, prefix) == found->end()) found->push_back(prefix);
     }
     at = dot + 1;
   }
@@ -61,8 +61,8 @@ std::vector<NameRule> parse_json_map(std::string_view text) {
   std::vector<NameRule> rules;
   for (const auto& [from, to] : *json.as_object()) {
     if (to.as_string() == nullptr) {
-      throw Error(ErrorCode::kJson, cat("the new name of ", quote(from), " is ", json_kind(to),
-                                        ", expected a string"));
+      throw Error(ErrorCode::kJson, "the new name of ", quote(from), " is ", json_kind(to),
+                  ", expected a string");
     }
     rules.push_back({from, *to.as_string()});
   }
@@ -99,8 +99,8 @@ std::vector<NameRule> parse_name_map(std::string_view text) {
       width = 2;
     }
     if (split == std::string_view::npos) {
-      throw Error(ErrorCode::kUsage,
-                  cat("line ", number, ": ", quote(line), ": expected from<TAB>to or from => to"));
+      throw Error(ErrorCode::kUsage, "line ", number, ": ", quote(line),
+                  ": expected from<TAB>to or from => to");
     }
     check_utf8(line);
     rules.push_back({std::string(trimmed(line.substr(0, split))),
@@ -116,18 +116,17 @@ RuleTable::RuleTable(std::vector<NameRule> rules) : rules_(std::move(rules)) {
     const NameRule& rule = rules_[i];
     const auto [at, fresh] = by_from_.try_emplace(rule.from, i);
     if (!fresh) {
-      throw Error(ErrorCode::kRekeyCollision,
-                  cat(quote(rule.from), " is to become ", quote(rules_[at->second].to), " and ",
-                      quote(rule.to)));
+      throw Error(ErrorCode::kRekeyCollision, quote(rule.from), " is to become ",
+                  quote(rules_[at->second].to), " and ", quote(rule.to));
     }
     const bool front = rule.from.empty() || rule.from.ends_with('.');
     if (front && !rule.to.empty() && !rule.to.ends_with('.')) {
-      throw Error(ErrorCode::kUsage, cat(quote(rule.from + "=" + rule.to),
-                                         ": if FROM is empty or ends with a dot, so must TO"));
+      throw Error(ErrorCode::kUsage, quote(rule.from + "=" + rule.to),
+                  ": if FROM is empty or ends with a dot, so must TO");
     }
     if (!front && rule.to.ends_with('.')) {
-      throw Error(ErrorCode::kUsage,
-                  cat(quote(rule.from + "=" + rule.to), ": TO ends with a dot, but FROM does not"));
+      throw Error(ErrorCode::kUsage, quote(rule.from + "=" + rule.to),
+                  ": TO ends with a dot, but FROM does not");
     }
   }
 }
@@ -162,19 +161,18 @@ NameMap::NameMap(const NameRules& rules, std::span<const std::string> names,
     : strip_wrappers_(rules.strip_wrappers), drop_names_(rules.drop_names) {
   for (const std::string& text : rules.drop) {
     Glob glob(is_for_keys(text) ? text.substr(1) : text);
-    const bool for_names = !is_for_keys(text) &&
-                           std::any_of(names.begin(), names.end(),
-                                       [&](const std::string& name) { return glob.matches(name); });
+    const bool for_names =
+        !is_for_keys(text) &&
+        std::ranges::any_of(names, [&](const std::string& name) { return glob.matches(name); });
     (for_names ? globs_ : key_globs_).push_back(std::move(glob));
   }
   if (strip_wrappers_) {
     for (const std::string& name : names) (void)without_wrappers(name, &wrappers_);
-    strip_module_ = !leading.empty() &&
-                    std::all_of(leading.begin(), leading.end(), [](const std::string& name) {
-                      const std::string bare = without_wrappers(name);
-                      const auto rest = after(bare, kModule);
-                      return rest && !rest->empty();
-                    });
+    strip_module_ = !leading.empty() && std::ranges::all_of(leading, [](const std::string& name) {
+      const std::string bare = without_wrappers(name);
+      const auto rest = after(bare, kModule);
+      return rest && !rest->empty();
+    });
     if (strip_module_) wrappers_.push_back(std::string(kModule) + ".");
   }
   for (const std::string& text : rules.strip) {
@@ -182,7 +180,7 @@ NameMap::NameMap(const NameRules& rules, std::span<const std::string> names,
     if (prefix.empty()) throw Error(ErrorCode::kUsage, "the prefix to strip is empty");
     if (!prefix.ends_with('.')) prefix += '.';
     const bool for_names =
-        !is_for_keys(text) && std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+        !is_for_keys(text) && std::ranges::any_of(names, [&](const std::string& name) {
           return stripped(name).starts_with(prefix);
         });
     if (for_names) {

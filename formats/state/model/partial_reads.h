@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "formats/bytes/base/crc_ledger.h"
+#include "formats/bytes/base/crc32.h"
 #include "formats/bytes/base/error.h"
 
 namespace fsdp::formats {

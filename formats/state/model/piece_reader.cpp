@@ -225,8 +225,8 @@ PieceReader::PieceReader(const TargetPiece& piece, StorageChecks& checks, bool c
     if (part && volume(part->view()) != 0) sources_.push_back(std::move(source));
   }
   if (sources_.empty()) {
-    throw Error(ErrorCode::kHole,
-                cat(quote(piece.key, 200), ": no chunk covers ", box_text(piece.box.view())));
+    throw Error(ErrorCode::kHole, quote(piece.key, 200), ": no chunk covers ",
+                box_text(piece.box.view()));
   }
   for (const SourceChunk& source : sources_) {
     checks_.note(piece.key, source.data, counts);
@@ -246,8 +246,7 @@ void PieceReader::find_runs() {
                      source.data.first + position(part.offset, source.box), volume(part.view()),
                      &source});
   }
-  std::stable_sort(runs_.begin(), runs_.end(),
-                   [](const Run& a, const Run& b) { return a.to < b.to; });
+  std::ranges::stable_sort(runs_, {}, &Run::to);
   // The same box stored twice is read once; both storages are checked.
   const auto same = [](const Run& a, const Run& b) { return a.to == b.to && a.count == b.count; };
   runs_.erase(std::unique(runs_.begin(), runs_.end(), same), runs_.end());
@@ -258,8 +257,8 @@ void PieceReader::find_runs() {
     end = run.to + run.count;
   }
   if (!tiled || end != volume(piece_.box.view())) {
-    throw Error(ErrorCode::kHole,
-                cat(quote(piece_.key, 200), ": chunks do not tile ", box_text(piece_.box.view())));
+    throw Error(ErrorCode::kHole, quote(piece_.key, 200), ": chunks do not tile ",
+                box_text(piece_.box.view()));
   }
 }
 
@@ -279,8 +278,7 @@ std::optional<std::uint32_t> PieceReader::read(std::uint64_t first, std::span<st
 
 std::optional<std::uint32_t> PieceReader::read_runs(std::uint64_t first, std::span<std::byte> out,
                                                     RunWindow* window) const {
-  auto run = std::upper_bound(runs_.begin(), runs_.end(), first,
-                              [](std::uint64_t at, const Run& r) { return at < r.to; });
+  auto run = std::ranges::upper_bound(runs_, first, {}, &Run::to);
   --run;
   std::optional<std::uint32_t> whole;
   for (std::uint64_t done = 0; done < out.size(); ++run) {
@@ -332,8 +330,8 @@ void PieceReader::assemble(const Box& slab, std::span<std::byte> out,
     filled += volume(part->view()) * item_;
   }
   if (filled != out.size()) {
-    throw Error(ErrorCode::kHole, cat(quote(piece_.key, 200), ": chunks cover ", filled, " of ",
-                                      out.size(), " bytes of ", box_text(slab.view())));
+    throw Error(ErrorCode::kHole, quote(piece_.key, 200), ": chunks cover ", filled, " of ",
+                out.size(), " bytes of ", box_text(slab.view()));
   }
 }
 

@@ -26,8 +26,8 @@ Glob::Token Glob::parse_set(std::string_view glob, std::size_t& at) {
     ++at;
   }
   if (at >= glob.size()) {
-    throw Error(ErrorCode::kUsage,
-                cat("glob ", quote(glob), ": '[' at position ", open, " is not closed"));
+    throw Error(ErrorCode::kUsage, "glob ", quote(glob), ": '[' at position ", open,
+                " is not closed");
   }
   ++at;
   if (!negated) {
@@ -83,7 +83,7 @@ bool Glob::matches(std::string_view key) const {
   std::vector<char> next(now.size(), 0);
   reach(now, 0);
   for (const char c : key) {
-    std::fill(next.begin(), next.end(), 0);
+    std::ranges::fill(next, 0);
     for (std::size_t p = 0; p < tokens_.size(); ++p) {
       if (now[p] == 0) continue;
       switch (tokens_[p].kind) {
@@ -114,8 +114,7 @@ std::vector<Glob> globs_of(const std::vector<std::string>& texts) {
 }
 
 bool any_matches(const std::vector<Glob>& globs, std::string_view key) {
-  return std::any_of(globs.begin(), globs.end(),
-                     [&](const Glob& glob) { return glob.matches(key); });
+  return std::ranges::any_of(globs, [&](const Glob& glob) { return glob.matches(key); });
 }
 
 bool KeySelection::selects(std::string_view key) const {

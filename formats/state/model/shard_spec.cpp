@@ -55,8 +55,8 @@ class RowBoxes {
 
 void check_world_size(std::int64_t world_size) {
   if (world_size >= 1 && world_size <= kMaxWorldSize) return;
-  throw Error(ErrorCode::kUsage,
-              cat("the world size is ", world_size, ", expected 1 to ", kMaxWorldSize));
+  throw Error(ErrorCode::kUsage, "the world size is ", world_size, ", expected 1 to ",
+              kMaxWorldSize);
 }
 
 std::int64_t RowCut::begin(std::int64_t rank) const {

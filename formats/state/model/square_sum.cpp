@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loops keep kLanes results side by side, so that compilers make vector instructions of them
+// Loops keep kSquareLanes results side by side, so that compilers make vector instructions of them
 // without changing the order of additions; CMakeLists.txt keeps them from fusing multiplications
 // and additions, which would make results depend on the processor.
 #include "formats/state/model/square_sum.h"
@@ -16,12 +16,12 @@
 namespace fsdp::formats {
 namespace {
 
-constexpr std::size_t kLanes = 16;
+constexpr std::size_t kSquareLanes = 16;
 // Sums outside these bounds may have lost squares to overflow, or to numbers too small for float64.
 constexpr double kLeast = 1e-250;
 constexpr double kMost = 1e250;
 
-using Lanes = std::array<double, kLanes>;
+using Lanes = std::array<double, kSquareLanes>;
 
 double total_of(const Lanes& lanes) {
   double sum = 0;
@@ -33,8 +33,8 @@ double total_of(const Lanes& lanes) {
 template <typename Add>
 inline __attribute__((always_inline)) void each_lane(std::size_t count, const Add& add) {
   std::size_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    for (std::size_t l = 0; l < kLanes; ++l) add(l, i + l);
+  for (; i + kSquareLanes <= count; i += kSquareLanes) {
+    for (std::size_t l = 0; l < kSquareLanes; ++l) add(l, i + l);
   }
   for (std::size_t l = 0; i + l < count; ++l) add(l, i + l);
 }
@@ -68,9 +68,9 @@ void SquareSum::add(std::span<const double> numbers) {
   if (most == 0) return;
   if (std::isinf(most)) return add_scaled(most, 0);
   const int exponent = std::ilogb(most);
-  std::array<double, kLanes> part{};
-  for (std::size_t at = 0; at < numbers.size(); at += kLanes) {
-    const auto some = numbers.subspan(at, std::min(kLanes, numbers.size() - at));
+  std::array<double, kSquareLanes> part{};
+  for (std::size_t at = 0; at < numbers.size(); at += kSquareLanes) {
+    const auto some = numbers.subspan(at, std::min(kSquareLanes, numbers.size() - at));
     for (std::size_t i = 0; i < some.size(); ++i) part[i] = std::scalbn(some[i], -exponent);
     add_scaled(plain_sum(part.data(), some.size()), exponent);
   }

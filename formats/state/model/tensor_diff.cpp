@@ -349,14 +349,12 @@ class GroupComparison {
       for (std::size_t l = 0; l < kLanes; ++l) look(l, i + l);
     }
     for (std::size_t l = 0; i + l < count_; ++l) look(l, i + l);
-    difference_.max_rel =
-        std::max(difference_.max_rel, *std::max_element(relative.begin(), relative.end()));
-    const double most = *std::max_element(apart.begin(), apart.end());
+    difference_.max_rel = std::max(difference_.max_rel, *std::ranges::max_element(relative));
+    const double most = *std::ranges::max_element(apart);
     if (most == 0 || most < difference_.max_abs) return;
     const std::uint64_t at =
-        first_ + static_cast<std::uint64_t>(
-                     std::find(distances_.apart.begin(), distances_.apart.end(), most) -
-                     distances_.apart.begin());
+        first_ + static_cast<std::uint64_t>(std::ranges::find(distances_.apart, most) -
+                                            distances_.apart.begin());
     if (most > difference_.max_abs || at < difference_.max_abs_at) difference_.max_abs_at = at;
     difference_.max_abs = most;
   }

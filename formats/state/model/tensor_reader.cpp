@@ -87,13 +87,13 @@ CopyResult visit_pairs(std::span<const TargetPiece> left, std::span<const Target
                        const VisitOptions& options,
                        const std::function<void(const TensorBlockPair&)>& visit) {
   if (left.size() != right.size()) {
-    throw Error(ErrorCode::kShape,
-                cat("pairs of tensors: ", left.size(), " on the left, ", right.size(), " right"));
+    throw Error(ErrorCode::kShape, "pairs of tensors: ", left.size(), " on the left, ",
+                right.size(), " right");
   }
   for (std::size_t i = 0; i < left.size(); ++i) {
     if (left[i].box.size == right[i].box.size) continue;
-    throw Error(ErrorCode::kShape, cat(quote(left[i].key, 200), ": ", box_text(left[i].box.view()),
-                                       " beside ", box_text(right[i].box.view())));
+    throw Error(ErrorCode::kShape, quote(left[i].key, 200), ": ", box_text(left[i].box.view()),
+                " beside ", box_text(right[i].box.view()));
   }
   Progress progress(options);
   const std::span<const TargetPiece> sides[] = {left, right};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loops keep kLanes results side by side, so that compilers turn them into vector instructions
+// Loops keep kStatLanes results side by side, so that compilers turn them into vector instructions
 // without changing the order of additions; CMakeLists.txt keeps them from fusing multiplications
 // and additions, which would make results depend on the processor.
 #include "formats/state/model/tensor_stats.h"
@@ -17,7 +17,7 @@
 namespace fsdp::formats {
 namespace {
 
-constexpr std::size_t kLanes = 16;
+constexpr std::size_t kStatLanes = 16;
 
 template <typename T>
 using Group = std::array<T, kStatsGroup>;
@@ -36,7 +36,7 @@ double total(const TensorStats& stats) {
 }
 
 template <typename T>
-double lanes_total(const std::array<T, kLanes>& lanes) {
+double lanes_total(const std::array<T, kStatLanes>& lanes) {
   double result = 0;
   for (const T lane : lanes) result += static_cast<double>(lane);
   return result;
@@ -44,10 +44,10 @@ double lanes_total(const std::array<T, kLanes>& lanes) {
 
 template <typename T>
 double sum_of(const T* x, std::size_t count) {
-  std::array<double, kLanes> sum{};
+  std::array<double, kStatLanes> sum{};
   std::size_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    for (std::size_t l = 0; l < kLanes; ++l) sum[l] += static_cast<double>(x[i + l]);
+  for (; i + kStatLanes <= count; i += kStatLanes) {
+    for (std::size_t l = 0; l < kStatLanes; ++l) sum[l] += static_cast<double>(x[i + l]);
   }
   for (std::size_t l = 0; i + l < count; ++l) sum[l] += static_cast<double>(x[i + l]);
   return lanes_total(sum);
@@ -55,14 +55,14 @@ double sum_of(const T* x, std::size_t count) {
 
 template <typename T>
 double square_sum_of(const T* x, std::size_t count, double mean) {
-  std::array<double, kLanes> sum{};
+  std::array<double, kStatLanes> sum{};
   const auto add = [&](std::size_t l, T number) {
     const double distance = static_cast<double>(number) - mean;
     sum[l] += distance * distance;
   };
   std::size_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    for (std::size_t l = 0; l < kLanes; ++l) add(l, x[i + l]);
+  for (; i + kStatLanes <= count; i += kStatLanes) {
+    for (std::size_t l = 0; l < kStatLanes; ++l) add(l, x[i + l]);
   }
   for (std::size_t l = 0; i + l < count; ++l) add(l, x[i + l]);
   return lanes_total(sum);
@@ -71,9 +71,9 @@ double square_sum_of(const T* x, std::size_t count, double mean) {
 // Finds extremes and counts zeros.  Requires: no NaN, count > 0.
 template <typename T>
 void order_of(const T* x, std::size_t count, TensorStats& stats) {
-  std::array<T, kLanes> low;
-  std::array<T, kLanes> high;
-  std::array<std::uint32_t, kLanes> zeros{};
+  std::array<T, kStatLanes> low;
+  std::array<T, kStatLanes> high;
+  std::array<std::uint32_t, kStatLanes> zeros{};
   low.fill(x[0]);
   high.fill(x[0]);
   const auto look = [&](std::size_t l, T number) {
@@ -82,12 +82,12 @@ void order_of(const T* x, std::size_t count, TensorStats& stats) {
     zeros[l] += number == T{0} ? 1U : 0U;
   };
   std::size_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    for (std::size_t l = 0; l < kLanes; ++l) look(l, x[i + l]);
+  for (; i + kStatLanes <= count; i += kStatLanes) {
+    for (std::size_t l = 0; l < kStatLanes; ++l) look(l, x[i + l]);
   }
   for (std::size_t l = 0; i + l < count; ++l) look(l, x[i + l]);
-  const T least = *std::min_element(low.begin(), low.end());
-  const T most = *std::max_element(high.begin(), high.end());
+  const T least = *std::ranges::min_element(low);
+  const T most = *std::ranges::max_element(high);
   stats.min = static_cast<double>(least);
   stats.max = static_cast<double>(most);
   if constexpr (std::is_same_v<T, std::int64_t>) {

@@ -44,17 +44,14 @@ class Search {
       : chunks_(chunks), max_overlaps_(max_overlaps), region_(whole_box(shape)) {}
 
   Tiling take() {
-    std::sort(result_.overlaps.begin(), result_.overlaps.end());
+    std::ranges::sort(result_.overlaps);
     return std::move(result_);
   }
 
   // Handles chunks that differ along dimension `d` only.
   void sweep(std::size_t d, std::vector<std::size_t> which) {
-    const auto begins_before = [&](std::size_t a, std::size_t b) {
-      return begin_of(chunks_.box(a), d) < begin_of(chunks_.box(b), d);
-    };
-    if (!std::is_sorted(which.begin(), which.end(), begins_before))
-      std::stable_sort(which.begin(), which.end(), begins_before);
+    const auto begin = [&](std::size_t c) { return begin_of(chunks_.box(c), d); };
+    if (!std::ranges::is_sorted(which, {}, begin)) std::ranges::stable_sort(which, {}, begin);
     std::int64_t covered = 0;
     std::size_t last = 0;  // the chunk that reaches up to `covered`
     for (const std::size_t c : which) {
@@ -92,7 +89,7 @@ class Search {
   void note_overlap(std::size_t a, std::size_t b) {
     const std::pair<std::size_t, std::size_t> pair = std::minmax(a, b);
     if (result_.overlaps.size() >= max_overlaps_) return;
-    if (std::find(result_.overlaps.begin(), result_.overlaps.end(), pair) == result_.overlaps.end())
+    if (std::ranges::find(result_.overlaps, pair) == result_.overlaps.end())
       result_.overlaps.push_back(pair);
   }
 
@@ -156,8 +153,7 @@ class Search {
       return;
     }
     steps_left_ -= steps;
-    const auto cover =
-        std::find_if(which.begin(), which.end(), [&](std::size_t c) { return covers_region(c); });
+    const auto cover = std::ranges::find_if(which, [&](std::size_t c) { return covers_region(c); });
     if (cover != which.end()) {
       for (const std::size_t c : which) {
         if (result_.overlaps.size() >= max_overlaps_) return;

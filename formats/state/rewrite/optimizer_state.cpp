@@ -121,12 +121,11 @@ class Reader {
     for (OptimizerState::Group& group : out_.groups) {
       const bool equal =
           group.options.size() == options.size() &&
-          std::all_of(options.begin(), options.end(), [&](const Value::Entry& option) {
-            return std::any_of(group.options.begin(), group.options.end(),
-                               [&](const Value::Entry& other) {
-                                 return *other.first.as_string() == *option.first.as_string() &&
-                                        same_(other.second, option.second);
-                               });
+          std::ranges::all_of(options, [&](const Value::Entry& option) {
+            return std::ranges::any_of(group.options, [&](const Value::Entry& other) {
+              return *other.first.as_string() == *option.first.as_string() &&
+                     same_(other.second, option.second);
+            });
           });
       if (equal) return group;
     }
@@ -180,7 +179,7 @@ class Writer {
       const auto options = options_of(group);
       for (const std::string& param : group.params) {
         for (const auto& [name, option] : options) {
-          if (!is_list_of_parameters(name))
+          if (!lists_parameters(name))
             entries.emplace_back(flat_key(kFlatGroups, param, name), option);
         }
       }
@@ -189,11 +188,6 @@ class Writer {
   }
 
  private:
-  static bool is_list_of_parameters(const Value& name) {
-    return name.as_string() != nullptr &&
-           (*name.as_string() == "params" || *name.as_string() == "param_names");
-  }
-
   static std::span<const Value::Entry> options_of(const OptimizerState::Group& group) {
     if (const auto entries = mapping_entries(group.source)) return *entries;
     return group.options;
@@ -241,6 +235,11 @@ std::string_view form_name(OptimizerForm form) {
       return "flattened";
   }
   return "";
+}
+
+bool lists_parameters(const Value& option) {
+  const std::string* name = option.as_string();
+  return name != nullptr && (*name == "params" || *name == "param_names");
 }
 
 std::size_t OptimizerState::parameter_count() const {

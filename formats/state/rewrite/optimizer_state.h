@@ -26,6 +26,9 @@ enum class OptimizerForm { kIds, kNames, kFlattened };
 // "by id", "by name", "flattened".
 std::string_view form_name(OptimizerForm form);
 
+// Returns whether the option of a group lists its parameters: "params" or "param_names".
+bool lists_parameters(const Value& option);
+
 // Returns the value behind a placeholder, or the value itself.
 using ReadValue = std::function<Value(const Value&)>;
 

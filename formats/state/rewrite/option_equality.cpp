@@ -29,8 +29,8 @@ std::string OptionEquality::content_of(const Value& value) {
 std::string OptionEquality::tensor_content(std::size_t number) const {
   const TensorEntry& tensor = checkpoint_.index().tensors[number];
   if (tensor.bytes() > kMaxOptionBytes) {
-    throw Error(ErrorCode::kLimitSize, cat(quote(tensor.key, 200), ": an option of ",
-                                           tensor.bytes(), " bytes, at most ", kMaxOptionBytes));
+    throw Error(ErrorCode::kLimitSize, quote(tensor.key, 200), ": an option of ", tensor.bytes(),
+                " bytes, at most ", kMaxOptionBytes);
   }
   std::string content = cat("t", torch_name(tensor.dtype), shape_text(tensor.shape));
   const TargetPiece piece = whole_tensor_piece(checkpoint_, number);

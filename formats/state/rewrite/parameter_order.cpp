@@ -24,7 +24,7 @@ using Shape = std::vector<std::int64_t>;
 
 // Returns whether a tensor of this shape has one element.
 bool is_single(const Shape& shape) {
-  return std::all_of(shape.begin(), shape.end(), [](std::int64_t size) { return size == 1; });
+  return std::ranges::all_of(shape, [](std::int64_t size) { return size == 1; });
 }
 
 // Returns whether `kept` is the shape of a factored moment: the parameter's shape without one
@@ -92,20 +92,18 @@ const Shape* misfit(const Kept& kept, const std::string& key, const ModelParamet
     same = same || tensor.shape == *parameter.shape;
     if (like == nullptr) like = &tensor;
   }
-  const bool factored =
-      std::any_of(found->second.begin(), found->second.end(),
-                  [](const auto& tensor) { return tensor.kind == KeptTensor::Kind::kFactored; });
+  const bool factored = std::ranges::any_of(
+      found->second, [](const auto& tensor) { return tensor.kind == KeptTensor::Kind::kFactored; });
   return like == nullptr || same || factored ? nullptr : &like->shape;
 }
 
 Error shape_error(const std::string& key, const Shape& shape, const ModelParameter& parameter,
                   const ParameterOrder& order) {
-  return Error(ErrorCode::kShape,
-               cat("the state of ", key == parameter.name ? "" : "parameter ",
-                   key == parameter.name ? quote(key, 200) : key, " has shape ", shape_text(shape),
-                   key == parameter.name ? "" : ", " + quote(parameter.name, 200), " has ",
-                   shape_text(*parameter.shape), " in ", order.origin,
-                   "; the order of the parameters differs, or it is another model"));
+  return Error(ErrorCode::kShape, "the state of ", key == parameter.name ? "" : "parameter ",
+               key == parameter.name ? quote(key, 200) : key, " has shape ", shape_text(shape),
+               key == parameter.name ? "" : ", " + quote(parameter.name, 200), " has ",
+               shape_text(*parameter.shape), " in ", order.origin,
+               "; the order of the parameters differs, or it is another model");
 }
 
 Error ambiguous(const std::string& id, const std::string& a, const std::string& b,
@@ -138,14 +136,13 @@ class Matcher {
   std::map<std::string, std::string> run() {
     const std::vector<std::string> ids = all_params(optimizer_);
     if (ids.size() > order_.parameters.size()) {
-      throw Error(ErrorCode::kKey, cat("has ", ids.size(), " parameters, ", order_.origin, " ",
-                                       order_.parameters.size()));
+      throw Error(ErrorCode::kKey, "has ", ids.size(), " parameters, ", order_.origin, " ",
+                  order_.parameters.size());
     }
     bool counted = true;  // consecutive across groups, as an optimizer counts
     for (std::size_t i = 0; i < ids.size(); ++i) counted = counted && number(ids[i]) == i;
     std::vector<std::string> sorted = ids;
-    std::sort(sorted.begin(), sorted.end(),
-              [](const auto& a, const auto& b) { return number(a) < number(b); });
+    std::ranges::sort(sorted, [](const auto& a, const auto& b) { return number(a) < number(b); });
     const bool all = number(sorted.empty() ? "0" : sorted.back()) + 1 == ids.size();
     if (!order_.certain) {
       by_shape_alone(ids);
@@ -181,8 +178,8 @@ class Matcher {
     for (const std::string& id : ids) {
       const std::uint64_t position = number(id);
       if (position >= order_.parameters.size()) {
-        throw Error(ErrorCode::kKey, cat("has parameter ", id, ", ", order_.origin, " has ",
-                                         order_.parameters.size(), " parameters"));
+        throw Error(ErrorCode::kKey, "has parameter ", id, ", ", order_.origin, " has ",
+                    order_.parameters.size(), " parameters");
       }
       const ModelParameter& parameter = order_.parameters[position];
       if (const Shape* shape = misfit(kept_, id, parameter))
@@ -234,8 +231,8 @@ class Matcher {
           shapes = " of shape " + shape_text(tensor.shape);
       }
     }
-    return Error(ErrorCode::kShape, cat("the state", shapes, " of parameter ", id,
-                                        " fits none that is left of ", order_.origin));
+    return Error(ErrorCode::kShape, "the state", shapes, " of parameter ", id,
+                 " fits none that is left of ", order_.origin);
   }
 
   // Decides the ids of each sequence, whose parameters are in the model's order.  A sequence that
@@ -325,8 +322,8 @@ std::unordered_map<std::string, std::size_t> positions_of(const ParameterOrder& 
   std::unordered_map<std::string, std::size_t> positions;
   for (std::size_t i = 0; i < order.parameters.size(); ++i) {
     if (!positions.emplace(order.parameters[i].name, i).second) {
-      throw Error(ErrorCode::kKey,
-                  cat(order.origin, ": ", quote(order.parameters[i].name, 200), " occurs twice"));
+      throw Error(ErrorCode::kKey, order.origin, ": ", quote(order.parameters[i].name, 200),
+                  " occurs twice");
     }
   }
   return positions;
@@ -368,9 +365,9 @@ ParameterOrder order_of_model(const Value& model, std::string origin, bool certa
 
 std::map<std::string, std::string> names_of_ids(const OptimizerState& optimizer,
                                                 const std::optional<ParameterOrder>& order) {
-  const bool named = std::all_of(
-      optimizer.groups.begin(), optimizer.groups.end(),
-      [](const auto& group) { return group.param_names.size() == group.params.size(); });
+  const bool named = std::ranges::all_of(optimizer.groups, [](const auto& group) {
+    return group.param_names.size() == group.params.size();
+  });
   if (named) {
     std::map<std::string, std::string> names;
     std::unordered_map<std::string, std::string> taken;
@@ -378,9 +375,8 @@ std::map<std::string, std::string> names_of_ids(const OptimizerState& optimizer,
       for (std::size_t i = 0; i < group.params.size(); ++i) {
         const auto [at, fresh] = taken.emplace(group.param_names[i], group.params[i]);
         if (!fresh) {
-          throw Error(ErrorCode::kRekeyCollision,
-                      cat("parameters ", at->second, " and ", group.params[i], " are both named ",
-                          quote(group.param_names[i], 200)));
+          throw Error(ErrorCode::kRekeyCollision, "parameters ", at->second, " and ",
+                      group.params[i], " are both named ", quote(group.param_names[i], 200));
         }
         names.emplace(group.params[i], group.param_names[i]);
       }
@@ -409,16 +405,14 @@ std::map<std::string, std::string> ids_of_names(OptimizerState& optimizer,
     for (auto& group : optimizer.groups) {
       for (const std::string& name : group.params) {
         const auto at = positions.find(name);
-        if (at == positions.end()) {
-          throw Error(ErrorCode::kKey,
-                      cat(quote(name, 200), " is not a parameter of ", order->origin));
-        }
+        if (at == positions.end())
+          throw Error(ErrorCode::kKey, quote(name, 200), " is not a parameter of ", order->origin);
         ids.emplace(name, std::to_string(at->second));
       }
       // A sorted list does not keep the model's order.
-      if (!ordered || std::is_sorted(group.params.begin(), group.params.end())) {
-        std::sort(group.params.begin(), group.params.end(),
-                  [&](const auto& a, const auto& b) { return positions.at(a) < positions.at(b); });
+      if (!ordered || std::ranges::is_sorted(group.params)) {
+        std::ranges::sort(group.params, {},
+                          [&](const std::string& name) { return positions.at(name); });
       }
     }
     return ids;
@@ -426,7 +420,7 @@ std::map<std::string, std::string> ids_of_names(OptimizerState& optimizer,
   std::size_t next = 0;
   for (const auto& group : optimizer.groups) {
     const auto& params = group.params;
-    const bool sorted = std::is_sorted(params.begin(), params.end());
+    const bool sorted = std::ranges::is_sorted(params);
     if (params.size() > 1 && (sorted || !ordered) && !(model && in_order(params, *model))) {
       throw ambiguous(std::to_string(next), params[0], params[1],
                       ordered
@@ -445,11 +439,10 @@ void check_shapes(const OptimizerState& optimizer, const std::map<std::string, s
   const Kept kept = kept_tensors(optimizer);
   for (const auto& [key, name] : names) {
     const auto at = positions.find(name);
-    const auto tied = std::find_if(model.tied.begin(), model.tied.end(),
-                                   [&](const auto& parameter) { return parameter.name == name; });
+    const auto tied = std::ranges::find(model.tied, name, &ModelParameter::name);
     if (at == positions.end() && tied == model.tied.end()) {
-      throw Error(ErrorCode::kKey, cat(quote(name, 200), " is not a parameter of ", model.origin,
-                                       "; rename one of the two"));
+      throw Error(ErrorCode::kKey, quote(name, 200), " is not a parameter of ", model.origin,
+                  "; rename one of the two");
     }
     const ModelParameter& parameter = at == positions.end() ? *tied : model.parameters[at->second];
     if (const Shape* shape = misfit(kept, key, parameter))

@@ -106,9 +106,8 @@ class Rekeying {
   // Throws: kRekeyAmbiguous if neither names nor shapes can confirm the order.
   static void check_order(const OptimizerState& optimizer, const ParameterOrder& order) {
     const bool named = !optimizer.groups.empty() && !optimizer.groups[0].param_names.empty();
-    const bool shapes =
-        std::any_of(order.parameters.begin(), order.parameters.end(),
-                    [](const ModelParameter& one) { return one.shape.has_value(); });
+    const bool shapes = std::ranges::any_of(
+        order.parameters, [](const ModelParameter& one) { return one.shape.has_value(); });
     std::uint64_t next = 0;
     bool counted = true;
     for (const auto& group : optimizer.groups) {
@@ -131,14 +130,16 @@ class Rekeying {
 
   // Sorts the lists: a sorted list shows that its order is lost.
   static void sort_groups(OptimizerState& optimizer) {
-    for (auto& group : optimizer.groups) std::sort(group.params.begin(), group.params.end());
+    for (auto& group : optimizer.groups) std::ranges::sort(group.params);
   }
 
   void check(const OptimizerState& optimizer, const std::map<std::string, std::string>& names,
              RekeyedOptimizer& report) const {
-    const bool shapes = options_.order && std::any_of(options_.order->parameters.begin(),
-                                                      options_.order->parameters.end(),
-                                                      [](const auto& p) { return p.shape; });
+    const auto has_shape = [](const ModelParameter& parameter) {
+      return parameter.shape.has_value();
+    };
+    const bool shapes =
+        options_.order && std::ranges::any_of(options_.order->parameters, has_shape);
     if (shapes) check_shapes(optimizer, names, *options_.order);
     if (model_) check_shapes(optimizer, names, *model_);
     report.shapes_checked = shapes || model_.has_value();
@@ -169,7 +170,7 @@ std::optional<ParameterOrder> model_order(const Checkpoint& checkpoint, const Va
     return name == "model" || name == "state_dict" || name == "module";
   };
   // A checkpoint may also hold averages of the weights, and models for distillation.
-  if (parts.size() > 1 && std::count_if(parts.begin(), parts.end(), named) == 1)
+  if (parts.size() > 1 && std::ranges::count_if(parts, named) == 1)
     std::erase_if(parts, [&](const StatePart& part) { return !named(part); });
   if (parts.size() != 1) return std::nullopt;
   Value model = *at_path(content, parts[0].path);

@@ -4,15 +4,12 @@
 #include <algorithm>
 #include <map>
 #include <optional>
-#include <set>
 #include <unordered_map>
 #include <unordered_set>
-#include <utility>
 
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
 #include "formats/state/content/content.h"
-#include "formats/state/content/leaf_move.h"
 #include "formats/state/content/placed_leaves.h"
 #include "formats/state/content/state_parts.h"
 #include "formats/state/model/select.h"
@@ -29,8 +26,7 @@ const std::string* text_of(const PlacedStep& step) {
 }
 
 bool is_number(std::string_view text) {
-  return !text.empty() &&
-         std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+  return !text.empty() && std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
 }
 
 // The place of a parameter's name in the path of a leaf.
@@ -47,8 +43,8 @@ class Parts {
     for (const StatePart& part : state_parts_of(root)) kinds_.emplace(part.path, part.kind);
   }
   bool has_model() const {
-    return std::any_of(kinds_.begin(), kinds_.end(),
-                       [](const auto& part) { return part.second == PartKind::kModel; });
+    return std::ranges::any_of(kinds_,
+                               [](const auto& part) { return part.second == PartKind::kModel; });
   }
   // Returns the kind of the part that holds the leaf, and the number of steps to that part.
   std::pair<PartKind, std::size_t> of(const PlacedLeaf& leaf) const {
@@ -105,9 +101,7 @@ bool may_list_names(const PlacedLeaf& leaf, PartKind kind, std::size_t part) {
   const std::string* first = text_of(path[part]);
   if (first == nullptr || *first != "param_groups") return false;
   if (path.size() == part + 1) return true;
-  const std::string* option = text_of(path.back());
-  return path.size() == part + 3 && option != nullptr &&
-         (*option == "params" || *option == "param_names");
+  return path.size() == part + 3 && lists_parameters(path.back().key);
 }
 
 // Calls `visit` for every text in a list of names, and in the lists of all groups.
@@ -117,9 +111,7 @@ void visit_names(const Value& value, const Visit& visit) {
     if (item.as_string() != nullptr) visit(*item.as_string());
     if (const auto options = mapping_entries(item)) {
       for (const auto& [key, list] : *options) {
-        const std::string* option = key.as_string();
-        if (option != nullptr && (*option == "params" || *option == "param_names"))
-          visit_names(list, visit);
+        if (lists_parameters(key)) visit_names(list, visit);
       }
     }
   }
@@ -264,11 +256,8 @@ class Renamer {
     for (const Value& item : list.items()) {
       if (const auto options = mapping_entries(item)) {
         std::vector<Value::Entry> entries;
-        for (const auto& [name, value] : *options) {
-          const std::string* option = name.as_string();
-          const bool names = option != nullptr && (*option == "params" || *option == "param_names");
-          entries.emplace_back(name, names ? renamed_items(value, key) : value);
-        }
+        for (const auto& [name, value] : *options)
+          entries.emplace_back(name, lists_parameters(name) ? renamed_items(value, key) : value);
         items.push_back(Value::dict(std::move(entries)));
         continue;
       }
@@ -282,9 +271,8 @@ class Renamer {
       if (!renamed) continue;
       const auto [at, fresh] = taken.try_emplace(*renamed, *name);
       if (!fresh && at->second != *name) {
-        throw Error(ErrorCode::kRekeyCollision,
-                    cat(quote(key, 200), ": ", quote(at->second, 200), " and ", quote(*name, 200),
-                        " would both be named ", quote(*renamed, 200)));
+        throw Error(ErrorCode::kRekeyCollision, quote(key, 200), ": ", quote(at->second, 200),
+                    " and ", quote(*name, 200), " would both be named ", quote(*renamed, 200));
       }
       items.push_back(Value::string(*renamed));
     }

@@ -104,8 +104,7 @@ class Scoping {
     const auto has = [&](std::string_view key) {
       return key.size() > prefix.size() && key.starts_with(prefix);
     };
-    const bool whole =
-        std::any_of(seen_.begin(), seen_.end(), [&](const Seen& seen) { return has(seen.key); });
+    const bool whole = std::ranges::any_of(seen_, [&](const Seen& seen) { return has(seen.key); });
     if (!whole) {
       for (const auto& [part, count] :
            counted([&](std::size_t i) { return has(seen_[i].name()); })) {
@@ -289,9 +288,8 @@ class Scoping {
     std::map<std::string, std::vector<std::string_view>> parts;  // parts of each rule's `from`
     for (const auto& [rule, part] : derived) {
       auto& known = parts[rule.from];
-      const bool fresh = std::none_of(rules.begin(), rules.end(), [&, &r = rule](const auto& k) {
-        return k.from == r.from && k.to == r.to;
-      });
+      const bool fresh = std::ranges::none_of(
+          rules, [&, &r = rule](const auto& k) { return k.from == r.from && k.to == r.to; });
       if (fresh) rules.push_back(rule);
       known.push_back(part);
     }
@@ -301,7 +299,7 @@ class Scoping {
       const auto found = table.find(seen_[i].name());
       if (!found) continue;
       const auto& known = parts.at(table.rule(found->rule).from);
-      if (std::find(known.begin(), known.end(), targets_[i].part) != known.end()) continue;
+      if (std::ranges::find(known, targets_[i].part) != known.end()) continue;
       throw partial(cat("the parameters ", quote(table.rule(found->rule).from, 200), " of ",
                         place_text(std::string(known.front())), " are to be renamed, and ",
                         quote(targets_[i].key, 200), " would keep its name; rename both, by ",

@@ -16,7 +16,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "formats/bytes/base/url.h"
+#include "formats/bytes/base/text.h"
 #include "formats/bytes/files/seal.h"
 #include "formats/bytes/outputs/atomic_file.h"
 #include "formats/bytes/outputs/atomic_folder.h"

@@ -8,7 +8,7 @@
 #include <ATen/ATen.h>
 
 #include "formats/bytes/base/error.h"
-#include "formats/bytes/base/url.h"
+#include "formats/bytes/base/text.h"
 #include "formats/bytes/remote/remote_stores.h"
 #include "formats/front/open.h"
 #include "formats/state/content/content.h"

@@ -9,14 +9,13 @@
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/interrupt.h"
 #include "formats/bytes/base/text.h"
-#include "formats/bytes/files/no_answer.h"
 #include "formats/bytes/store/place.h"
 #include "formats/families/checks/seal_check.h"
 #include "formats/families/checks/step_counts.h"
 #include "formats/families/runs/steps.h"
 #include "formats/families/torch/torch.h"
 #include "formats/front/open.h"
-#include "formats/state/model/key_check.h"
+#include "formats/state/model/check.h"
 #include "tools/base/agreement.h"
 #include "tools/base/progress.h"
 #include "tools/base/selection.h"
@@ -37,7 +36,7 @@ bool is_no_finding(ErrorCode code) {
     case ErrorCode::kUnsupported:
       return true;
     default:
-      return formats::is_no_answer(code);
+      return is_no_answer(code);
   }
 }
 

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <ostream>
 
+#include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
-#include "formats/bytes/files/no_answer.h"
 #include "tools/base/remedy.h"
 #include "tools/text/colour.h"
 #include "tools/text/terminal_text.h"
@@ -27,9 +27,7 @@ void print_finding(const formats::Finding& finding, const Streams& streams) {
 
 void throw_if_unread(const formats::Findings& findings, const std::string& path,
                      const Streams* streams) {
-  const auto unread = [](const formats::Finding& finding) {
-    return formats::is_no_answer(finding.code);
-  };
+  const auto unread = [](const formats::Finding& finding) { return is_no_answer(finding.code); };
   const auto first = std::find_if(findings.begin(), findings.end(), unread);
   if (first == findings.end()) return;
   const auto others = std::count_if(first + 1, findings.end(), unread);

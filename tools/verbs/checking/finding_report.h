@@ -8,7 +8,7 @@
 
 namespace fsdp::cli {
 
-// If a finding says that a file could not be read (formats/bytes/files/no_answer.h), throws the
+// If a finding says that a file could not be read (is_no_answer), throws the
 // first such finding as an Error with `path` in front: it is then unknown whether the checkpoint is
 // sound.  Prints the other findings before, unless `streams` is null.
 void throw_if_unread(const formats::Findings& findings, const std::string& path,

@@ -11,8 +11,6 @@
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/interrupt.h"
 #include "formats/bytes/base/text.h"
-#include "formats/bytes/base/url.h"
-#include "formats/bytes/files/no_answer.h"
 #include "formats/bytes/files/seal.h"
 #include "formats/bytes/outputs/removal.h"
 #include "formats/bytes/store/place.h"

@@ -8,7 +8,7 @@
 #include "formats/bytes/base/interrupt.h"
 #include "formats/bytes/base/json.h"
 #include "formats/bytes/base/text.h"
-#include "formats/bytes/files/no_answer.h"
+#include "formats/bytes/files/file.h"
 #include "formats/bytes/outputs/atomic_file.h"
 #include "formats/families/checks/seal_check.h"
 #include "formats/families/runs/steps.h"

@@ -6,7 +6,6 @@
 
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
-#include "formats/bytes/base/url.h"
 #include "formats/bytes/files/checkpoint_names.h"
 #include "formats/families/hf/companions.h"
 #include "formats/families/hf/model_content.h"

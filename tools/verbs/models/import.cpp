@@ -7,7 +7,7 @@
 
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
-#include "formats/bytes/files/no_answer.h"
+#include "formats/bytes/files/file.h"
 #include "formats/changes/map/builtin.h"
 #include "formats/changes/map/fitting.h"
 #include "formats/families/hf/companions.h"

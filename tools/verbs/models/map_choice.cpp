@@ -4,7 +4,7 @@
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/json.h"
 #include "formats/bytes/base/text.h"
-#include "formats/bytes/files/no_answer.h"
+#include "formats/bytes/files/file.h"
 #include "formats/changes/map/builtin.h"
 #include "tools/verbs/writing/rewriting.h"
 

@@ -6,7 +6,7 @@
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/interrupt.h"
 #include "formats/bytes/base/text.h"
-#include "formats/bytes/files/no_answer.h"
+#include "formats/bytes/files/file.h"
 #include "formats/changes/lora/held_adapter.h"
 #include "formats/changes/lora/merge.h"
 #include "formats/families/checks/content_check.h"

@@ -6,7 +6,6 @@
 
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
-#include "formats/bytes/files/no_answer.h"
 #include "formats/families/hf/companions.h"
 #include "tools/base/remedy.h"
 #include "tools/verbs/models/named_model.h"
@@ -40,7 +39,7 @@ ModelFinding find_in_model(const CommonOptions& common, const Streams& streams,
                          return std::move(model.result);
                        });
   } catch (const Error& error) {
-    if (formats::is_no_answer(error.code())) throw;
+    if (is_no_answer(error.code())) throw;
     std::string message = message_of(error);
     if (message.starts_with(place)) message.erase(0, place.size());
     // Removes the hint, which is for verbs that write.

@@ -6,7 +6,6 @@
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/interrupt.h"
 #include "formats/bytes/base/text.h"
-#include "formats/bytes/base/url.h"
 #include "formats/bytes/files/file.h"
 #include "formats/families/checks/content_check.h"
 #include "formats/families/dcp/rewritten_dcp.h"

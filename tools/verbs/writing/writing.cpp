@@ -9,7 +9,6 @@
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/interrupt.h"
 #include "formats/bytes/base/text.h"
-#include "formats/bytes/base/url.h"
 #include "formats/bytes/outputs/new_folders.h"
 #include "formats/bytes/store/store.h"
 #include "formats/containers/names/unsafe_names.h"

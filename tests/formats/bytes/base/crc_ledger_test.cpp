@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "formats/bytes/base/crc_ledger.h"
 
 #include <string_view>
 

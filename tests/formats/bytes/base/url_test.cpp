@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "formats/bytes/base/url.h"
-
 #include <gtest/gtest.h>
+
+#include "formats/bytes/base/text.h"
 
 namespace fsdp::formats {
 namespace {

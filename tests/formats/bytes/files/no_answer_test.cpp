@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "formats/bytes/files/no_answer.h"
-
 #include <unistd.h>
 
 #include <gtest/gtest.h>
 
+#include "formats/bytes/base/error.h"
+#include "formats/bytes/files/file.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temp_dir.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "formats/bytes/outputs/copy_pace.h"
-
 #include <gtest/gtest.h>
+
+#include "formats/bytes/outputs/cache_use.h"
 
 namespace fsdp::formats {
 namespace {

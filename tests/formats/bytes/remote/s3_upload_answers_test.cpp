@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "formats/bytes/remote/s3_upload_answers.h"
-
 #include <gtest/gtest.h>
 
+#include "formats/bytes/remote/s3_answers.h"
 #include "tests/support/expect_error.h"
 
 namespace fsdp::formats {

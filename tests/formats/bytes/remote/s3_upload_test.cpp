@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "formats/bytes/remote/digests.h"
-#include "formats/bytes/remote/s3_upload_answers.h"
-#include "formats/bytes/store/uncertain.h"
+#include "formats/bytes/remote/s3_answers.h"
+#include "formats/bytes/store/store.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/http_server.h"
 

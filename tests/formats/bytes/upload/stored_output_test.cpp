@@ -12,7 +12,7 @@
 
 #include "formats/bytes/base/interrupt.h"
 #include "formats/bytes/base/text.h"
-#include "formats/bytes/store/uncertain.h"
+#include "formats/bytes/store/store.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/golden.h"
 #include "tests/support/sim_store.h"

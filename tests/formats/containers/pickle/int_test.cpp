@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "formats/containers/pickle/int.h"
-
 #include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
+
+#include "formats/containers/pickle/literals.h"
 
 namespace fsdp::formats {
 namespace {

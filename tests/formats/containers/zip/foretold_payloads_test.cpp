@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "formats/containers/zip/foretold_payloads.h"
-
 #include <algorithm>
 #include <filesystem>
 
 #include <gtest/gtest.h>
 
+#include "formats/containers/zip/local_headers.h"
 #include "formats/containers/zip/writer.h"
 #include "tests/support/golden.h"
 

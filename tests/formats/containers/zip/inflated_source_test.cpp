@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "formats/containers/zip/inflated_source.h"
-
 #include <numeric>
 #include <vector>
 
@@ -8,6 +6,7 @@
 
 #include "formats/bytes/base/budget.h"
 #include "formats/bytes/base/interrupt.h"
+#include "formats/containers/zip/inflate_stream.h"
 #include "tests/support/deflated.h"
 #include "tests/support/expect_error.h"
 

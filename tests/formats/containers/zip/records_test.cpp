@@ -69,7 +69,7 @@ TEST(ZipRecords, a_descriptor_is_told_by_its_size) {
 TEST(ZipRecords, extra_fields_must_fill_their_bytes) {
   std::vector<std::byte> bytes;
   encode_extra_head(kExtraZip64, 8, bytes);
-  append_u64(0x0102030405060708, bytes);
+  encode(std::uint64_t{0x0102030405060708}, bytes);
   encode_extra_head(kExtraPadding, 0, bytes);
   const auto fields = split_extra(bytes);
   ASSERT_TRUE(fields);
