@@ -263,7 +263,7 @@ def rewrite(b):
     read_into_page_cache(folder)
     took = b.rounds({"cp -r": (["cp", "-r", folder, "out"], False),
                      "rename": ([b.tool, "rename", folder, "out", "--rename", "model=net", "-q"], False),
-                     "rekey --to id": ([b.tool, "rekey", folder, "out", "--to", "id", "-q"], False)})
+                     "rekey --key-by id": ([b.tool, "rekey", folder, "out", "--key-by", "id", "-q"], False)})
     table("Other names for 2 GB: metadata written, data files linked, all synced", took)
 
 

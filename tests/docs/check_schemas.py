@@ -135,7 +135,7 @@ def commands(golden, folder):
     yield ["resize-vocab", step, os.path.join(folder, "larger"), "--to", "dcp", "--size", "40", "--table", "app.model.emb.*", "--json", "--no-sync"]
     yield ["resize-vocab", step, os.path.join(folder, "smaller.pt"), "--size", "4", "--table", "app.model.emb.*", "--fill", "zeros", "--json", "--dry-run"]
     yield ["groups", step, os.path.join(folder, "two"), "--split", "**.bias", "weight_decay=0", "--json", "--no-sync"]
-    yield ["groups", os.path.join(folder, "two"), os.path.join(folder, "one"), "--join", "0,1", "--keep", "0", "--json", "--dry-run"]
+    yield ["groups", os.path.join(folder, "two"), os.path.join(folder, "one"), "--join", "0,1", "--options-of", "0", "--json", "--dry-run"]
     rules = os.path.join(folder, "rules.toml")
     with open(rules, "w", encoding="utf-8") as file:
         file.write('[parameters]\nrows = { value = 99 }\n[[rule]]\nfrom = "emb.weight"\nto = "e"\n'
@@ -176,7 +176,7 @@ def commands(golden, folder):
         yield ["shard", path, os.path.join(folder, f"{i}.shards"), "--world-size", "2", "--json", "--no-sync"]
         yield ["reshard", path, os.path.join(folder, f"{i}.reshards"), "--world-size", "3", "--json", "--dry-run"]
         yield ["rename", path, os.path.join(folder, f"{i}-renamed"), "--json", "--no-sync", "--strip-prefix", "auto"]
-        yield ["rekey", path, os.path.join(folder, f"{i}-rekeyed"), "--json", "--no-sync", "--to", "id"]
+        yield ["rekey", path, os.path.join(folder, f"{i}-rekeyed"), "--json", "--no-sync", "--key-by", "id"]
         yield ["stats", path, "--json", "--fail-on", "nan,inf,zero"]
         yield ["stats", path, "--json"]
         yield ["diff", path, path, "--json"]

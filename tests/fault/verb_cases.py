@@ -100,7 +100,7 @@ CASES = [
     writing("rename_file", "rename {in}/a.pt {out}/o.pt --rename grid=net", f"consolidate {MINIMAL} {{out}}/o.pt", SHARDS, PT),
     writing("rename_links", "rename {in}/ckpt {out}/o --rename grid=net", f"rename {MINIMAL} {{out}}/o --rename w=v --copy"),
     writing("rename_copy", "rename {in}/ckpt {out}/o --rename grid=net --copy --seal", f"rename {MINIMAL} {{out}}/o --rename w=v --copy"),
-    writing("rekey", "rekey {in}/ckpt {out}/o --to id -k app.optim.**", f"rename {MINIMAL} {{out}}/o --rename w=v --copy",
+    writing("rekey", "rekey {in}/ckpt {out}/o --key-by id -k app.optim.**", f"rename {MINIMAL} {{out}}/o --rename w=v --copy",
             "cp {data}/golden/2.15.0/fsdp2/ckpt {in}/ckpt"),
     writing("set", "set {in}/ckpt {out}/o epoch=9", f"rename {MINIMAL} {{out}}/o --rename w=v --copy"),
     writing("set_tensor", "set {in}/ckpt {out}/o grid=9", f"reshard {MINIMAL} {{out}}/o --world-size 2"),

@@ -96,7 +96,7 @@ def split_and_join(tool, folder):
             base = os.path.join(folder, f"{optimizer_class.__name__}{named}")
             torch.save(state, base + ".pt")
             dcp.save(state, checkpoint_id=base)
-            run(tool, "rekey", base + ".pt", base + "-names.pt", "--to", "name")
+            run(tool, "rekey", base + ".pt", base + "-names.pt", "--key-by", "name")
             run(tool, "shard", base + "-names.pt", base + "-names", "--world-size", "2")
             for path in (base + ".pt", base, base + "-names.pt", base + "-names"):
                 count += 1
@@ -123,8 +123,8 @@ def split_and_join(tool, folder):
                           [[name for name in names if not is_bias(name)], [name for name in names if is_bias(name)]], "param_names")
                 # Joined again, with the first one's decay; the order of parameters is that of the groups.
                 err = run(tool, "groups", out, back, "--join", "0,1", expect=2)
-                check("error[MISMATCH]" in err and "the groups differ in 'weight_decay'; --keep N" in err, err)
-                run(tool, "groups", out, back, "--join", "0,1", "--keep", "0")
+                check("error[MISMATCH]" in err and "the groups differ in 'weight_decay'; --options-of N" in err, err)
+                run(tool, "groups", out, back, "--join", "0,1", "--options-of", "0")
                 joined = load(back)["optim"]
                 same(joined["state"], load(path)["optim"]["state"])
                 was = load(path)["optim"]["param_groups"][0]
@@ -142,7 +142,7 @@ def flattened(tool, folder):
     step(model, optimizer, 5)
     path, flat, out, back = (os.path.join(folder, name) for name in ("f.pt", "flat", "flat-out", "flat-back"))
     torch.save({"model": model.state_dict(), "optim": optimizer.state_dict()}, path)
-    run(tool, "rekey", path, path + ".names.pt", "--to", "name", "--flatten")
+    run(tool, "rekey", path, path + ".names.pt", "--key-by", "name", "--flatten")
     run(tool, "shard", path + ".names.pt", flat, "--world-size", "2")
     err = run(tool, "groups", flat, out, "--split", "**.bias", expect=2)
     check("error[USAGE]" in err and "differ only in their options" in err, err)
@@ -152,7 +152,7 @@ def flattened(tool, folder):
     for key, item in was.items():
         want = 0.0 if key.endswith(".bias.weight_decay") else item
         same(got[key], want)
-    run(tool, "groups", out, back, "--join", "0,1", "--keep", "0")
+    run(tool, "groups", out, back, "--join", "0,1", "--options-of", "0")
     same(dict(sorted(load(back)["optim"].items())), dict(sorted(was.items())))
     print("groups: of a flattened optimizer")
 
@@ -185,24 +185,24 @@ def refusals(tool, folder):
             (path, ["--split", "up.*", "lt=1"], ["error[NOT_FOUND]", "no option 'lt'; did you mean 'lr'?"]),
             (path, ["--split", "up.*", "params=1"], ["error[NOT_FOUND]"]),
             (path, ["--split", "up.*", "lr"], ["error[USAGE]", "OPTION=VALUE"]),
-            (path, ["--split", "up.*", "--keep", "0"], ["error[USAGE]", "--keep is about --join"]),
-            (path, ["--join", "0,1"], ["error[MISMATCH]", "'weight_decay'", "--keep"]),
+            (path, ["--split", "up.*", "--options-of", "0"], ["error[USAGE]", "--options-of is about --join"]),
+            (path, ["--join", "0,1"], ["error[MISMATCH]", "'weight_decay'", "--options-of"]),
             (path, ["--join", "0,2"], ["error[NOT_FOUND]", "there is no group 2; the last is 1"]),
             (path, ["--join", "0,0"], ["error[USAGE]", "named twice"]),
             (path, ["--join", "0"], ["error[USAGE]", "two positions"]),
             (path, ["--join", "0,x"], ["error[USAGE]", "'x'"]),
-            (path, ["--join", "0,1", "--keep", "7"], ["error[NOT_FOUND]"]),
+            (path, ["--join", "0,1", "--options-of", "7"], ["error[NOT_FOUND]"]),
             (path, ["--split", "up.*", "--of", "optm"], ["error[NOT_FOUND]", "did you mean 'optim'?"]),
-            (lost, ["--split", "up.*"], ["error[KEY]", "their names are unknown", "rekey --to name"]),
-            (unclear, ["--split", "up.*"], ["error[REKEY_AMBIGUOUS]", "may be 'up.bias' or 'norm.bias'", "rekey --to name"]),
-            (several, ["--join", "0,1", "--keep", "0"], ["error[USAGE]", "holds 2 optimizers", "--of KEY"]),
+            (lost, ["--split", "up.*"], ["error[KEY]", "their names are unknown", "rekey --key-by name"]),
+            (unclear, ["--split", "up.*"], ["error[REKEY_AMBIGUOUS]", "may be 'up.bias' or 'norm.bias'", "rekey --key-by name"]),
+            (several, ["--join", "0,1", "--options-of", "0"], ["error[USAGE]", "holds 2 optimizers", "--of KEY"]),
             (tensor, ["--split", "up.*"], ["error[UNSUPPORTED]", "'lr' of group 0 is a tensor"]),
             (bare, ["--split", "up.*"], ["error[KEY]", "holds no optimizer state"])]:
         err = run(tool, "groups", source, out, *words, expect=2)
         for word in says:
             check(word in err, f"{words}: no {word!r} in {err}")
         check(not os.path.exists(out), f"{words}: written")
-    run(tool, "groups", several, out, "--join", "0,1", "--keep", "1", "--of", "optimizers.1")
+    run(tool, "groups", several, out, "--join", "0,1", "--options-of", "1", "--of", "optimizers.1")
     got = load(out)["optimizers"]
     check([len(one["param_groups"]) for one in got] == [2, 1] and got[1]["param_groups"][0]["weight_decay"] == 0.0, "one of two")
     print("refusals: groups")

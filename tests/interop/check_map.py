@@ -468,10 +468,10 @@ def optimizer(tmp):
     for flat in (False, True):
         torch.save({"model": model, "optim": by_name(names), "epoch": 3}, path)
         if flat:
-            run("rekey", path, path + "-flat.pt", "--to", "name", "--flatten", "--force")
+            run("rekey", path, path + "-flat.pt", "--key-by", "name", "--flatten", "--force")
         mapped(file, path + "-flat.pt" if flat else path, out)
         if flat:
-            run("rekey", out, out + "-named.pt", "--to", "name", "--force")
+            run("rekey", out, out + "-named.pt", "--key-by", "name", "--force")
         got = load(out + "-named.pt" if flat else out)
         check(got["epoch"] == 3 and got["model"]["o.w"].dtype == torch.bfloat16, "model")
         state = by_name(names)["state"]

@@ -53,7 +53,7 @@ def corpus(tmp, case):
     optim = next((n for n in ("optim", "optimizer") if "state" in want.get(n, {})), None)
     if optim is None:
         return
-    write("rekey", ckpt, names + "-id", "--to", "id")
+    write("rekey", ckpt, names + "-id", "--key-by", "id")
     ids = load(names + "-id")[optim]
     order = [n for g in load(ckpt)[optim]["param_groups"] for n in g["params"]]
     check([i for g in ids["param_groups"] for i in g["params"]] == list(range(len(order))), f"{case}: ids")
@@ -66,7 +66,7 @@ def corpus(tmp, case):
     takes(taken, None, fresh, {"state": {order.index(n): v for n, v in load(ckpt)[optim]["state"].items()}}, case)
     with open(names + ".txt", "w", encoding="utf-8") as f:
         f.writelines(n + "\n" for n in order)
-    write("rekey", names + "-id", names + "-name", "--to", "name", "--names", names + ".txt")
+    write("rekey", names + "-id", names + "-name", "--key-by", "name", "--names", names + ".txt")
     same(load(names + "-name"), load(ckpt), f"{case} back")
 
 

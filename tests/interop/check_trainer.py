@@ -130,7 +130,7 @@ def to_plain(runs, tmp):
         out, by_id = os.path.join(tmp, kind), os.path.join(tmp, kind + "-by-id")
         os.makedirs(out)
         run("consolidate", runs.saved[kind], os.path.join(out, "model.safetensors"), "-k", "model.**", "--strip-prefix", "model")
-        run("rekey", os.path.join(runs.saved[kind], "optimizer_0"), by_id, "--to", "id", "--names", write_names(tmp))
+        run("rekey", os.path.join(runs.saved[kind], "optimizer_0"), by_id, "--key-by", "id", "--names", write_names(tmp))
         run("consolidate", by_id, os.path.join(out, "optimizer.pt"), "--strip-prefix", "optimizer")
         runs.resumes(out, "plain", kind)
         tried.record("transformers", f"Trainer, FSDP{kind[-1]}, `SHARDED_STATE_DICT`", "consolidate, rekey",
@@ -142,7 +142,7 @@ def from_plain(runs, tmp):
     os.makedirs(joined)
     for beside in ("model.safetensors", "scheduler.pt"):
         shutil.copy(os.path.join(source, beside), joined)
-    run("rekey", os.path.join(source, "optimizer.pt"), os.path.join(joined, "optimizer.pt"), "--to", "name", "--names", write_names(tmp),
+    run("rekey", os.path.join(source, "optimizer.pt"), os.path.join(joined, "optimizer.pt"), "--key-by", "name", "--names", write_names(tmp),
         "--model", os.path.join(source, "model.safetensors"))
     for kind in ("fsdp1", "fsdp2"):
         out = os.path.join(tmp, kind)

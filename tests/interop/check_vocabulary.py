@@ -114,7 +114,7 @@ def layouts(tool, folder):
         paths = [os.path.join(folder, f"id{tied}.pt"), os.path.join(folder, f"id{tied}-1")]
         torch.save(state, paths[0])
         dcp.save(state, checkpoint_id=paths[1])
-        run(tool, "rekey", paths[0], by_name, "--to", "name")
+        run(tool, "rekey", paths[0], by_name, "--key-by", "name")
         paths += [by_name, os.path.join(folder, f"name{tied}-3")]
         run(tool, "shard", by_name, paths[-1], "--world-size", "3")
         for path in paths:

@@ -48,7 +48,7 @@ def prefixes(tmp):
         check(got["optimizer"]["param_groups"][0]["param_names"] == [n for n, _ in plain.named_parameters()], f"{path}: param_names")
         check(set(got["optimizer"]["state"]) == {n for n, _ in plain.named_parameters()}, f"{path}: state")
         fresh_opt = torch.optim.AdamW(list(fresh.named_parameters()))
-        write("rekey", out, out + ".id" + path[len(folder):], "--to", "id")
+        write("rekey", out, out + ".id" + path[len(folder):], "--key-by", "id")
         ids = load(out + ".id" + path[len(folder):])["optimizer"]
         ids["state"] = {int(k): v for k, v in ids["state"].items()}
         fresh_opt.load_state_dict(ids)
@@ -84,7 +84,7 @@ def swaps_and_levels(tmp):
     names = os.path.join(tmp, "map.json")
     with open(names, "w", encoding="utf-8") as f:
         json.dump({"a": "c", "c": "a"}, f)
-    write("rename", folder, folder + "5", "--map", names, "--drop", "b.*")
+    write("rename", folder, folder + "5", "--rename-file", names, "--drop", "b.*")
     same(load(folder + "5")["state_dict"], {"a.weight": old["state_dict"]["c.weight"], "c.weight": old["state_dict"]["a.weight"]}, "--map")
     refused("REKEY_COLLISION", "rename", folder, folder + "x", "--rename", "a=b", words=["'state_dict.a.weight'", "'state_dict.b.weight'"])
     refused("REKEY_UNUSED", "rename", folder, folder + "x", "--rename", "d=e", words=["'d'"])
@@ -93,7 +93,7 @@ def swaps_and_levels(tmp):
                        ("a => b\na => c\n", "REKEY_COLLISION"), ("[" * 200, "USAGE"), ('{"a": ' + "[" * 200, "JSON_DEPTH")):
         with open(names, "w", encoding="utf-8") as f:
             f.write(text)
-        refused(code, "rename", folder, folder + "x", "--map", names)
+        refused(code, "rename", folder, folder + "x", "--rename-file", names)
     refused("SAME_PATH", "rename", folder, folder + "/inside", "--rename", "a=b")
 
 

@@ -294,7 +294,7 @@ def rename(case, verdict, read, written):
 
 
 def rekey(case, verdict, read, written):
-    other_names(case, read, written, "rekey", "--to", "id")
+    other_names(case, read, written, "rekey", "--key-by", "id")
 
 
 def seal(case, verdict, read, written):

@@ -46,7 +46,7 @@ OTHERS = [
     ["extract", FSDP2, "app.model.*", "{}/folder", "--to", "npy"], ["consolidate", FSDP2, "{}/folder", "--to", "safetensors", "--drop-values",
                                                                    "--max-shard-size", "2K"],
     ["shard", "@golden/2.11.0/zip_pt/full.pt", "{}/folder", "-w", "3"], ["reshard", "@golden/2.11.0/shards/ckpt", "{}/folder", "-w", "3"],
-    ["rename", FSDP2, "{}/folder", "--rename", "blocks=layers", "--copy"], ["rekey", FSDP2, "{}/folder", "--to", "id", "--copy"],
+    ["rename", FSDP2, "{}/folder", "--rename", "blocks=layers", "--copy"], ["rekey", FSDP2, "{}/folder", "--key-by", "id", "--copy"],
     ["set", FSDP2, "{}/folder", "step=4", "--copy"], ["groups", FSDP2, "{}/folder", "--split", "**.bias", "weight_decay=0", "--copy"],
     ["resize-vocab", FSDP2, "{}/full.pt", "--size", "40", "--table", "app.model.emb.*"],
     ["average", FSDP2, FSDP2, "{}/full.pt", "--optimizer"], ["merge-lora", FSDP2, "@adapters/blocks", "{}/full.pt"],

@@ -32,7 +32,7 @@ WRITING = [
     ["convert", FSDP2, "{}/folder", "--to", "lightning"], ["convert", FSDP2, "{}/folder", "--to", "torch-checkpointing", "-w", "2"],
     ["convert", FSDP2, "{}/half.pt", "--dtype", "bf16"], ["shard", FULL, "{}/folder", "-w", "3"], ["reshard", FSDP2, "{}/folder", "-w", "3", "--seal"],
     ["rename", FSDP2, "{}/folder", "--rename", "blocks=layers", "--copy"], ["rename", FULL, "{}/renamed.pt", "--rename", "tied=knot"],
-    ["rekey", FSDP2, "{}/folder", "--to", "id", "--copy"],
+    ["rekey", FSDP2, "{}/folder", "--key-by", "id", "--copy"],
     ["groups", FSDP2, "{}/folder", "--split", "**.bias", "weight_decay=0", "--copy"], ["set", FSDP2, "{}/folder", "step=4", "--copy"],
     ["resize-vocab", FSDP2, "{}/larger.pt", "--size", "40", "--table", "app.model.emb.*"],
     ["map", "@rules/shards.toml", SHARDS, "{}/mapped.pt"], ["export", FSDP2, "{}/folder", "--config", "@published"],

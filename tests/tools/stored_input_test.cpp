@@ -161,7 +161,7 @@ TEST_F(StoredInputsTest, outputs_are_those_of_a_local_checkpoint) {
   compare({"shard", "@golden/2.11.0/zip_pt/full.pt", "{}", "-w", "3"}, "folder");
   compare({"reshard", "@golden/2.11.0/shards/ckpt", "{}", "-w", "3"}, "folder");
   compare({"rename", fsdp2, "{}", "--rename", "blocks=layers", "--copy"}, "folder");
-  compare({"rekey", fsdp2, "{}", "--to", "id", "--copy"}, "folder");
+  compare({"rekey", fsdp2, "{}", "--key-by", "id", "--copy"}, "folder");
   compare({"set", fsdp2, "{}", "step=4", "--copy"}, "folder");
   compare({"groups", fsdp2, "{}", "--split", "**.bias", "weight_decay=0", "--copy"}, "folder");
   compare({"resize-vocab", fsdp2, "{}", "--size", "40", "--table", "app.model.emb.*"}, "large.pt");

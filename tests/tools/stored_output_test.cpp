@@ -66,7 +66,7 @@ std::vector<Case> cases(const std::string& inputs) {
       {{"reshard", shards, "{}", "-w", "1"}, "folder"},
       {{"rename", fsdp2, "{}", "--rename", "blocks=layers", "--copy"}, "folder"},
       {{"rename", full, "{}", "--rename", "tied=knot"}, "renamed.pt"},
-      {{"rekey", fsdp2, "{}", "--to", "id", "--copy"}, "folder"},
+      {{"rekey", fsdp2, "{}", "--key-by", "id", "--copy"}, "folder"},
       {{"groups", fsdp2, "{}", "--split", "**.bias", "weight_decay=0", "--copy"}, "folder"},
       {{"set", fsdp2, "{}", "step=4", "--copy"}, "folder"},
       {{"set", fsdp2, "{}", "--drop", "app.optim.**", "--take-from", inputs + "/tuned.pt", "--take",

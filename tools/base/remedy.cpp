@@ -35,7 +35,7 @@ std::string remedy_text(const Hint& hint) {
     case Remedy::kDropOptimizer:
       return "; --drop-optimizer leaves it out";
     case Remedy::kRekeyToNames:
-      return "; fsdp-ckpt rekey --to name gives parameters their names";
+      return "; fsdp-ckpt rekey --key-by name gives parameters their names";
     case Remedy::kRekeyFirst:
       return "; give the names in the order of model.parameters() with --names FILE to rekey, and "
              "convert what that writes";

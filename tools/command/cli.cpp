@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
+#include <functional>
 #include <iostream>
 #include <new>
 #include <utility>
@@ -32,6 +33,7 @@
 #include "tools/command/man_page.h"
 #include "tools/command/process.h"
 #include "tools/command/typed_words.h"
+#include "tools/command/verb_record.h"
 #include "tools/command/word_order.h"
 #include "tools/text/colour.h"
 
@@ -53,11 +55,6 @@ std::int64_t integer_of(const std::string& name, const std::string& word, std::i
   return value;
 }
 
-// Returns "--depth" for "-d,--depth".
-std::string long_name(const std::string& names) {
-  return names.substr(names.rfind(',') + 1);
-}
-
 double number_of(const std::string& name, const std::string& word) {
   double value = 0;
   const char* end = word.data() + word.size();
@@ -69,82 +66,62 @@ double number_of(const std::string& name, const std::string& word) {
   return value;
 }
 
-// Declares the words of a verb to CLI11.
-class CliOptionSet : public OptionSet {
+// Declares an option, or a word without a dash, to CLI11.
+class CliOption {
  public:
-  explicit CliOptionSet(CLI::App& app) : app_(app) {}
-
-  void positional(const std::string& name, std::string& value, const std::string& help,
-                  bool is_required) override {
-    last_ = app_.add_option(name, value, help)->required(is_required);
+  CliOption(CLI::App& app, const OptionRecord& record)
+      : app_(app), record_(record), name_(record.names.back()) {
+    CLI::Option* option = std::visit([&](auto target) { return added(target); }, record.value);
+    option->required(record.required);
+    if (!record.type.empty() && name_.starts_with('-')) option->type_name(record.type);
+    if (!record.choices.empty()) option->check(CLI::IsMember(record.choices));
   }
-  void more(const std::string& name, std::vector<std::string>& values,
-            const std::string& help) override {
-    last_ = app_.add_option(name, values, help);
-  }
-  void flag(const std::string& names, bool& value, const std::string& help) override {
-    last_ = app_.add_flag(names, value, help);
-  }
-  void negative_flag(const std::string& names, bool& value, const std::string& help) override {
-    last_ = app_.add_flag("!" + names, value, help);
-  }
-  void text(const std::string& names, std::string& value, const std::string& type,
-            const std::string& help) override {
-    last_ = app_.add_option(names, value, help)->type_name(type);
-  }
-  void list(const std::string& names, std::vector<std::string>& values, const std::string& type,
-            const std::string& help) override {
-    last_ = app_.add_option(names, values, help)->type_name(type)->allow_extra_args(false);
-  }
-  void choice(const std::string& names, std::string& value, const std::vector<std::string>& allowed,
-              const std::string& type, const std::string& help) override {
-    last_ = app_.add_option(names, value, help)->check(CLI::IsMember(allowed))->type_name(type);
-  }
-  void integer(const std::string& names, std::optional<std::int64_t>& value, std::int64_t least,
-               std::int64_t most, const std::string& type, const std::string& help) override {
-    last_ = app_.add_option_function<std::string>(
-        names,
-        [names, &value, least, most](const std::string& word) {
-          value = integer_of(long_name(names), word, least, most);
-        },
-        help);
-    last_->type_name(type);
-  }
-  void number(const std::string& names, std::optional<double>& value, const std::string& type,
-              const std::string& help) override {
-    last_ = app_.add_option_function<std::string>(
-        names,
-        [names, &value](const std::string& word) { value = number_of(long_name(names), word); },
-        help);
-    last_->type_name(type);
-  }
-  void size(const std::string& names, std::optional<std::uint64_t>& bytes,
-            const std::string& help) override {
-    last_ = app_.add_option_function<std::string>(
-        names,
-        [names, &bytes](const std::string& word) {
-          bytes = formats::parse_size(word);
-          if (*bytes == 0) throw Error(ErrorCode::kUsage, names + " is 0");
-        },
-        help);
-    last_->type_name("SIZE");
-  }
-  void required() override { last_->required(); }
 
  private:
+  std::string names() const {
+    std::vector<std::string> all = record_.names;
+    all.insert(all.end(), record_.old_names.begin(), record_.old_names.end());
+    return formats::joined(all, ",");
+  }
+  CLI::Option* added(std::monostate /*none*/) const { return app_.add_flag(names()); }
+  CLI::Option* added(bool* value) const {
+    return app_.add_flag((record_.clears ? "!" : "") + names(), *value);
+  }
+  CLI::Option* added(std::string* value) const { return app_.add_option(names(), *value); }
+  CLI::Option* added(std::vector<std::string>* values) const {
+    CLI::Option* option = app_.add_option(names(), *values);
+    return name_.starts_with('-') ? option->allow_extra_args(false) : option;
+  }
+  CLI::Option* added(std::optional<std::int64_t>* value) const {
+    return parsed([=, name = name_, least = record_.least, most = record_.most](
+                      const std::string& word) { *value = integer_of(name, word, least, most); });
+  }
+  CLI::Option* added(std::optional<double>* value) const {
+    return parsed([=, name = name_](const std::string& word) { *value = number_of(name, word); });
+  }
+  CLI::Option* added(std::optional<std::uint64_t>* bytes) const {
+    return parsed([=, name = name_](const std::string& word) {
+      *bytes = formats::parse_size(word);
+      if (**bytes == 0) throw Error(ErrorCode::kUsage, name + " is 0");
+    });
+  }
+  CLI::Option* parsed(const std::function<void(const std::string&)>& parse) const {
+    return app_.add_option_function<std::string>(names(), parse);
+  }
+
   CLI::App& app_;
-  CLI::Option* last_ = nullptr;
+  const OptionRecord& record_;
+  std::string name_;
 };
 
 CLI::App* add_verb(CLI::App& app, Verb& verb, TypedCommon& typed) {
   CLI::App* sub = app.add_subcommand(verb.name(), verb.description());
   if (!verb.alias().empty()) sub->alias(verb.alias());
-  CliOptionSet common(*sub);
-  verb.declare_first(common);
-  if (verb.takes_path()) declare_path(common, typed);
-  declare_common(common, typed);
-  CliOptionSet options(*sub);
-  verb.declare(options);
+  OptionSet words = words_of(verb, typed);
+  declare_common(words, typed);
+  for (const auto* records : {&words.positionals, &words.options}) {
+    for (const OptionRecord& record : *records) CliOption(*sub, record);
+  }
   return sub;
 }
 

@@ -10,7 +10,6 @@
 namespace fsdp::cli {
 namespace {
 
-constexpr std::int64_t kMaxThreads = 1024;
 constexpr std::uint64_t kMinMemory = 16U << 20U;
 
 When when_of(const std::string& word) {
@@ -20,27 +19,16 @@ When when_of(const std::string& word) {
 
 }  // namespace
 
-void declare_path(OptionSet& options, TypedCommon& typed) {
-  options.positional("PATH", typed.common.path, "Checkpoint: a folder or a file, of any format",
-                     true);
-}
-
 void declare_common(OptionSet& options, TypedCommon& typed) {
-  options.list("-k,--keys", typed.include, "GLOB",
-               "Only keys that match GLOB: * stays within dots, ** does not");
-  options.list("--exclude", typed.exclude, "GLOB", "Leave out keys that match GLOB");
-  options.list("--allow-global", typed.globals, "MODULE.NAME",
-               "Accept this Python name in a pickle as plain data");
-  options.flag("--json", typed.common.json, "One JSON object on standard output");
-  options.flag("-q,--quiet", typed.common.quiet, "No notes, warnings and summaries");
-  options.choice("--progress", typed.progress, {"auto", "always", "never"}, "WHEN",
-                 "Progress on standard error: auto, always or never");
-  options.choice("--color", typed.color, {"auto", "always", "never"}, "WHEN",
-                 "Colours: auto, always or never; NO_COLOR is heeded");
-  options.integer("--threads", typed.threads, 1, kMaxThreads, "N",
-                  "Threads; as many as cores if not given");
-  options.size("--max-memory", typed.max_memory,
-               "Memory limit; up to 256MiB, less for small files, if not given");
+  options.add("--keys", &typed.include);
+  options.add("--exclude", &typed.exclude);
+  options.add("--allow-global", &typed.globals);
+  options.add("--json", &typed.common.json);
+  options.add("--quiet", &typed.common.quiet);
+  options.add("--progress", &typed.progress).choices = {"auto", "always", "never"};
+  options.add("--color", &typed.color).choices = {"auto", "always", "never"};
+  options.add("--threads", &typed.threads);
+  options.add("--max-memory", &typed.max_memory);
 }
 
 CommonOptions interpret(const TypedCommon& typed) {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "tools/base/common.h"
-#include "tools/base/verb.h"
+#include "tools/base/option_set.h"
 
 namespace fsdp::cli {
 
@@ -25,8 +25,6 @@ struct TypedCommon {
   std::vector<std::string> exclude;
 };
 
-// Declares PATH, which comes first.
-void declare_path(OptionSet& options, TypedCommon& typed);
 // Declares the options except --help.
 void declare_common(OptionSet& options, TypedCommon& typed);
 

@@ -75,7 +75,8 @@ class HelpText {
 
   std::string options(const std::string& heading, const std::vector<OptionRecord>& records) const {
     std::string lines;
-    for (const OptionRecord& option : records) lines += line(option_text(option), option.help);
+    for (const OptionRecord& option : records)
+      lines += line(option_text(option), option.help + (option.repeated ? "; repeatable" : ""));
     return lines.empty() ? lines : "\n" + heading + ":\n" + lines;
   }
 

@@ -6,17 +6,9 @@
 #include <vector>
 
 #include "tools/base/verbs.h"
+#include "tools/command/common_options.h"
 
 namespace fsdp::cli {
-
-struct OptionRecord {
-  std::vector<std::string> names;    // "-k", "--keys"; for a positional only its name
-  std::string type;                  // the placeholder of its value; empty for a flag
-  std::vector<std::string> choices;  // the allowed words, if limited
-  std::string help;
-  bool repeated = false;
-  bool required = false;
-};
 
 struct VerbRecord {
   std::string name;
@@ -27,6 +19,8 @@ struct VerbRecord {
   std::vector<OptionRecord> options;      // the verb's own
 };
 
+// Returns PATH and the words that the verb declares.
+OptionSet words_of(Verb& verb, TypedCommon& typed);
 // Returns the records of all verbs, in the order of help.
 std::vector<VerbRecord> verb_records();
 // Returns the options of the tool itself: --help and --version.

@@ -19,7 +19,9 @@ std::set<std::string> names_with_value() {
   std::set<std::string> names;
   const auto add = [&](const std::vector<OptionRecord>& options) {
     for (const OptionRecord& option : options) {
-      if (!option.type.empty()) names.insert(option.names.begin(), option.names.end());
+      if (option.type.empty()) continue;
+      names.insert(option.names.begin(), option.names.end());
+      names.insert(option.old_names.begin(), option.old_names.end());
     }
   };
   add(common_records());

@@ -62,7 +62,7 @@ TEST_F(WordsTest, a_selection_that_matches_nothing_is_refused_in_every_verb) {
       {"shard", source, out, "--world-size", "2"},
       {"reshard", source, out, "--world-size", "3"},
       {"rename", source, out, "--rename", "blocks=layers"},
-      {"rekey", source, out, "--to", "id"},
+      {"rekey", source, out, "--key-by", "id"},
       {"extract-lora", source, source, out, "--rank", "2"},
       {"merge-lora", source, adapter, out + ".pt"},
       {"merge-lora", source, out + ".pt", "--alpha", "1"},
@@ -126,12 +126,12 @@ TEST_F(WordsTest, new_names_are_shown_and_dropped_ones_named) {
   }
   const CliResult dropped = run_cli({"rename", source, path("o"), "--drop", "step"});
   EXPECT_THAT(dropped.out, HasSubstr("dropped: 1 key\n  step\n"));
-  EXPECT_THAT(run_cli({"rekey", source, path("r"), "--to", "id", "-n"}).out,
+  EXPECT_THAT(run_cli({"rekey", source, path("r"), "--key-by", "id", "-n"}).out,
               HasSubstr("\n  emb.weight -> 0\n"));
 }
 
 TEST_F(WordsTest, what_a_folder_numbers_has_integer_keys_again) {
-  ASSERT_EQ(run_cli({"rekey", golden_path(kFolder), path("ids"), "--to", "id"}).status, 0);
+  ASSERT_EQ(run_cli({"rekey", golden_path(kFolder), path("ids"), "--key-by", "id"}).status, 0);
   ASSERT_EQ(run_cli({"consolidate", path("ids"), path("ids.pt")}).status, 0);
   const auto checkpoint = formats::open_checkpoint(path("ids.pt"));
   const formats::Value root = *checkpoint->tree();

@@ -203,13 +203,10 @@ class Examiner {
 }  // namespace
 
 void declare_examination(OptionSet& options, ExaminationOptions& examination) {
-  options.flag("--fast", examination.fast, "Check only metadata and sizes, no data");
-  options.flag("--strict", examination.strict,
-               "Count warnings as damage, and unknown findings as not sound");
-  options.flag("--require-checksums", examination.require_checksums,
-               "Data without a checksum counts as damage");
-  options.flag("--require-seal", examination.require_seal,
-               "A checkpoint without a seal, or its producer's checksums, counts as damage");
+  options.add("--fast", &examination.fast);
+  options.add("--strict", &examination.strict);
+  options.add("--require-checksums", &examination.require_checksums);
+  options.add("--require-seal", &examination.require_seal);
 }
 
 Examination examine(const ExaminationOptions& wanted, const std::string& verb,

@@ -13,13 +13,11 @@ namespace {
 
 class LatestVerb : public Verb {
  public:
-  std::string name() const override { return "latest"; }
-  std::string description() const override {
-    return "Print the newest sound checkpoint of a run's folder, and why newer ones are not";
-  }
-  std::vector<std::string> examples() const override {
-    return {"fsdp-ckpt latest runs", "cp -r \"$(fsdp-ckpt latest runs --fast)\" start"};
-  }
+  LatestVerb()
+      : Verb("latest",
+             "Print the newest sound checkpoint of a run's folder, and why newer ones are not",
+             {"fsdp-ckpt latest runs", "cp -r \"$(fsdp-ckpt latest runs --fast)\" start"}) {}
+  std::string path_help() const override { return "Folder of a run, which holds its checkpoints"; }
   void declare(OptionSet& options) override { declare_examination(options, examined_); }
 
   int run(const CommonOptions& common, const Streams& streams) override {

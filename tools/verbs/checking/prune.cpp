@@ -30,21 +30,15 @@ using formats::cat;
 
 class PruneVerb : public Verb {
  public:
-  std::string name() const override { return "prune"; }
-  std::string description() const override {
-    return "Remove the old checkpoints of a run's folder, and keep the newest sound ones";
-  }
-  std::vector<std::string> examples() const override {
-    return {"fsdp-ckpt prune runs --keep 3 --dry-run", "fsdp-ckpt prune runs --keep 1 --fast"};
-  }
+  PruneVerb()
+      : Verb("prune",
+             "Remove the old checkpoints of a run's folder, and keep the newest sound ones",
+             {"fsdp-ckpt prune runs --keep 3 --dry-run", "fsdp-ckpt prune runs --keep 1 --fast"}) {}
+  std::string path_help() const override { return "Folder of a run, which holds its checkpoints"; }
   void declare(OptionSet& options) override {
-    options.integer("--keep", keep_, 1, INT32_MAX, "N",
-                    "Number of newest sound checkpoints to keep, with everything newer than the "
-                    "oldest of them");
-    options.required();
-    options.flag("-n,--dry-run", dry_run_, "Say what would be removed, and remove nothing");
-    options.flag("--whole-folders", whole_folders_,
-                 "Also remove files in a checkpoint's folder that are not part of it");
+    options.add("--keep", &keep_).required = true;
+    options.add("--dry-run", &dry_run_);
+    options.add("--whole-folders", &whole_folders_);
     declare_examination(options, examined_);
   }
 

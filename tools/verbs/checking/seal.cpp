@@ -29,18 +29,14 @@ using formats::SealedFile;
 
 class SealVerb : public Verb {
  public:
-  std::string name() const override { return "seal"; }
-  std::string description() const override {
-    return "Write sizes and checksums of a sound checkpoint's files beside them, for verify";
-  }
-  std::vector<std::string> examples() const override {
-    return {"fsdp-ckpt seal step-400", "fsdp-ckpt seal full.safetensors --force"};
-  }
+  SealVerb()
+      : Verb("seal",
+             "Write sizes and checksums of a sound checkpoint's files beside them, for verify",
+             {"fsdp-ckpt seal step-400", "fsdp-ckpt seal full.safetensors --force"}) {}
   void declare(OptionSet& options) override {
-    options.flag("-n,--dry-run", dry_run_, "Say what would be sealed, and write nothing");
-    options.flag("--force", force_, "Replace the seal that is there");
-    options.negative_flag("--no-sync", sync_,
-                          "Do not wait until the seal is safe from a power cut");
+    options.add("--dry-run", &dry_run_);
+    options.add("--force", &force_);
+    options.add("--no-sync", &sync_).clears = true;
   }
 
   int run(const CommonOptions& common, const Streams& streams) override {

@@ -242,20 +242,15 @@ int verify_run(VerifyCommand command, const std::vector<formats::Step>& steps,
 
 class VerifyVerb : public Verb {
  public:
-  std::string name() const override { return "verify"; }
-  std::string description() const override {
-    return "Report all damage: holes, missing files, wrong checksums, unsafe pickles";
-  }
-  std::vector<std::string> examples() const override {
-    return {"fsdp-ckpt verify step-400", "fsdp-ckpt verify step-400 --fast --json"};
-  }
+  VerifyVerb()
+      : Verb("verify", "Report all damage: holes, missing files, wrong checksums, unsafe pickles",
+             {"fsdp-ckpt verify step-400", "fsdp-ckpt verify step-400 --fast --json"}) {}
   void declare(OptionSet& options) override {
     options.more("MORE", more_, "More checkpoints; those in the folder of a run are found there");
     declare_examination(options, command_.examined);
-    options.text("--config", command_.config, "PATH",
-                 "Compare the model with what this config.json says: names, shapes, ties");
-    options.integer("--limit", limit_, 0, INT32_MAX, "N",
-                    "Findings to list for people; 20 if not given");
+    options.add("--config", &command_.config,
+                " that the model is compared with: names, shapes, ties");
+    options.add("--limit", &limit_, "; 20 if not given");
   }
   bool divides() const override { return true; }
   int run(const CommonOptions& common, const Streams& streams) override {

@@ -24,38 +24,27 @@ const std::map<std::string, ChangeOrder> kOrders = {{"relative", ChangeOrder::kR
 
 class DiffVerb : public Verb {
  public:
-  std::string name() const override { return "diff"; }
-  std::string description() const override {
-    return "Compare two checkpoints of any formats: keys, dtypes, shapes, values, elements";
-  }
-  std::vector<std::string> examples() const override {
-    return {"fsdp-ckpt diff step-400 step-400.safetensors --ignore-values",
-            "fsdp-ckpt diff golden.pt step-400 --close --json"};
-  }
+  DiffVerb()
+      : Verb("diff",
+             "Compare two checkpoints of any formats: keys, dtypes, shapes, values, elements",
+             {"fsdp-ckpt diff step-400 step-400.safetensors --ignore-values",
+              "fsdp-ckpt diff golden.pt step-400 --close --json"}) {}
   void declare(OptionSet& options) override {
-    options.positional("OTHER", options_.other, "The checkpoint to compare with: B", true);
-    options.number("--atol", atol_, "X", "Same where |a - b| <= X + rtol * |b|; 0 if not given");
-    options.number("--rtol", rtol_, "X", "Same where |a - b| <= atol + X * |b|; 0 if not given");
-    options.integer("--ulp", ulp_, 0, INT64_MAX, "N",
-                    "Same where at most N representable numbers lie between the two");
-    options.flag("--close", options_.close,
-                 "The tolerance of torch.testing.assert_close for each dtype");
-    options.flag("--nan-equal", options_.tolerance.nan_equal, "Every NaN is like any other");
-    options.flag("--ignore-dtype", options_.ignore_dtype,
-                 "Compare numbers of different dtypes, in float64; --close does so too");
-    options.flag("--ignore-values", options_.ignore_values, "Compare only tensors");
-    options.text("--strip-prefix-a", options_.strip_prefix[0], "TEXT",
-                 "Strip the prefix TEXT and its dot from the keys of PATH");
-    options.text("--strip-prefix-b", options_.strip_prefix[1], "TEXT",
-                 "Strip the prefix TEXT and its dot from the keys of OTHER");
-    options.choice("--sort", sort_, {"relative", "absolute", "name"}, "ORDER",
-                   "Largest change first, relative or absolute; or by name");
-    options.choice("--by", by_, {"tensor", "module", "layer"}, "UNIT",
-                   "Add changes up: by tensor, module or layer");
-    options.flag("--fold", fold_, "Show equal numbered layers once; the default on a terminal");
-    options.flag("--no-fold", no_fold_, "Show every layer, on a terminal as well");
-    options.integer("--limit", limit_, 0, INT32_MAX, "N",
-                    "Differences to list for people; 20 on a terminal, else all");
+    options.positional("OTHER", options_.other, "The checkpoint to compare with: B");
+    options.add("--atol", &atol_);
+    options.add("--rtol", &rtol_);
+    options.add("--ulp", &ulp_);
+    options.add("--close", &options_.close);
+    options.add("--nan-equal", &options_.tolerance.nan_equal);
+    options.add("--ignore-dtype", &options_.ignore_dtype);
+    options.add("--ignore-values", &options_.ignore_values);
+    options.add("--strip-prefix-a", &options_.strip_prefix[0]);
+    options.add("--strip-prefix-b", &options_.strip_prefix[1]);
+    options.add("--sort", &sort_).choices = {"relative", "absolute", "name"};
+    options.add("--by", &by_).choices = {"tensor", "module", "layer"};
+    options.add("--fold", &fold_);
+    options.add("--no-fold", &no_fold_);
+    options.add("--limit", &limit_, "; 20 on a terminal, else all");
   }
 
   bool divides() const override { return true; }

@@ -88,31 +88,24 @@ std::string file_name_of(const std::string& key, const std::string& format) {
 
 class ExtractVerb : public Verb {
  public:
-  std::string name() const override { return "extract"; }
-  std::string description() const override {
-    return "Print or save one tensor, a slice of it, or a value";
-  }
-  std::vector<std::string> examples() const override {
-    return {"fsdp-ckpt extract step-400 'model.emb.weight[0:4,:]'",
-            "fsdp-ckpt extract step-400 'model.blocks.*.weight' arrays --dtype fp32"};
-  }
+  ExtractVerb()
+      : Verb("extract", "Print or save one tensor, a slice of it, or a value",
+             {"fsdp-ckpt extract step-400 'model.emb.weight[0:4,:]'",
+              "fsdp-ckpt extract step-400 'model.blocks.*.weight' arrays --dtype fp32"}) {}
   void declare(OptionSet& options) override {
     options.positional("KEY", word_,
-                       "Key of a tensor, with a slice or not, or of a value; or a GLOB", true);
+                       "Key of a tensor, with a slice or not, or of a value; or a GLOB");
     options.positional(
         "OUT", writing_.destination,
         "File to write; - for standard output; a folder for a GLOB; text if not given", false);
-    options.choice("--to", format_, {"npy", "pt"}, "FORMAT",
-                   "npy, pt; by the suffix of OUT if not given");
-    options.text("--dtype", dtype_, "DTYPE", "Cast to float32 (fp32), bfloat16 (bf16), ...");
-    options.flag("--all", all_, "Print every element, however many");
-    options.negative_flag("--no-verify", verify_,
-                          "Do not read the rest of a storage to compare its checksum");
-    options.flag("-n,--dry-run", writing_.dry_run,
-                 "Say what would be read and written, and write nothing");
-    options.flag("--force", writing_.force, "Replace OUT where it exists");
-    options.negative_flag("--no-sync", writing_.sync,
-                          "Do not wait until the output is safe from a power cut");
+    options.add("--to", &format_, "npy, pt; by the suffix of OUT if not given").choices = {"npy",
+                                                                                           "pt"};
+    options.add("--dtype", &dtype_);
+    options.add("--all", &all_);
+    options.add("--no-verify", &verify_).clears = true;
+    options.add("--dry-run", &writing_.dry_run);
+    options.add("--force", &writing_.force);
+    options.add("--no-sync", &writing_.sync).clears = true;
   }
 
   int run(const CommonOptions& common, const Streams& streams) override {

@@ -246,31 +246,24 @@ int inspect(const InspectOptions& options, const Streams& streams) {
 
 class InspectVerb : public Verb {
  public:
-  std::string name() const override { return "inspect"; }
-  std::string alias() const override { return "ls"; }
-  std::string description() const override {
-    return "Show what is in a checkpoint; reads only metadata";
-  }
-  std::vector<std::string> examples() const override {
-    return {"fsdp-ckpt inspect step-400 --fold",
-            "fsdp-ckpt inspect step-400 --json -k 'model.**' | jq '.tensors[].key'"};
-  }
+  InspectVerb()
+      : Verb("inspect", "Show what is in a checkpoint; reads only metadata",
+             {"fsdp-ckpt inspect step-400 --fold",
+              "fsdp-ckpt inspect step-400 --json -k 'model.**' | jq '.tensors[].key'"},
+             "ls") {}
   void declare(OptionSet& options) override {
     options.more("MORE", more_,
                  "More checkpoints; each is a line, as those in the folder of a run");
-    options.flag("--fold", options_.fold,
-                 "Show equal numbered layers once; the default on a terminal");
-    options.flag("--no-fold", options_.no_fold, "Show every layer, on a terminal as well");
-    options.integer("-d,--depth", depth_, 0, INT32_MAX, "N", "Levels of the tree to show");
-    options.flag("--chunks", options_.chunks, "Show where each chunk lies");
-    options.flag("--files", options_.files, "List the files");
-    options.flag("--globals", globals_, "List the names in the pickles, disallowed ones too");
-    options.size("--max-bytes", options_.max_bytes, "Status 1 if the files have more than SIZE");
-    options.text("--html", options_.html, "FILE",
-                 "Write a page for a browser: treemap, tensors by rank or file, search");
-    options.flag("--force", options_.force, "Replace FILE where it exists");
-    options.choice("--values", values_, {"auto", "always", "never"}, "WHEN",
-                   "Read the values that are not tensors: auto, always or never");
+    options.add("--fold", &options_.fold);
+    options.add("--no-fold", &options_.no_fold);
+    options.add("--depth", &depth_);
+    options.add("--chunks", &options_.chunks);
+    options.add("--files", &options_.files);
+    options.add("--globals", &globals_);
+    options.add("--max-bytes", &options_.max_bytes);
+    options.add("--html", &options_.html);
+    options.add("--force", &options_.force);
+    options.add("--values", &values_).choices = {"auto", "always", "never"};
   }
   int run(const CommonOptions& common, const Streams& streams) override {
     if (!more_.empty() && (globals_ || !options_.html.empty()))

@@ -361,18 +361,11 @@ void print_text(const formats::Checkpoint& checkpoint, const CommonOptions& comm
 
 class StatsVerb : public Verb {
  public:
-  std::string name() const override { return "stats"; }
-  std::string description() const override {
-    return "Extremes, mean, spread, zeros, NaN and Inf of every tensor; a gate for them";
-  }
-  std::vector<std::string> examples() const override {
-    return {"fsdp-ckpt stats step-400 -k 'model.**'",
-            "fsdp-ckpt stats step-400 -q --fail-on nan,inf && echo healthy"};
-  }
-  void declare(OptionSet& options) override {
-    options.list("--fail-on", fail_on_, "LIST",
-                 "Exit status 1 for a tensor with nan, inf, or only zeros; separated by commas");
-  }
+  StatsVerb()
+      : Verb("stats", "Extremes, mean, spread, zeros, NaN and Inf of every tensor; a gate for them",
+             {"fsdp-ckpt stats step-400 -k 'model.**'",
+              "fsdp-ckpt stats step-400 -q --fail-on nan,inf && echo healthy"}) {}
+  void declare(OptionSet& options) override { options.add("--fail-on", &fail_on_); }
   bool divides() const override { return true; }
   int run(const CommonOptions& common, const Streams& streams) override {
     const std::set<std::string> gates = gates_of(fail_on_);

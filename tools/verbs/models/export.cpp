@@ -30,38 +30,29 @@ constexpr std::uint64_t kMaxShardBytes = 5'000'000'000;
 
 class ExportVerb : public Verb {
  public:
-  std::string name() const override { return "export"; }
-  std::string description() const override {
-    return "Write the model as the folder that from_pretrained loads: names, config, tokenizer";
-  }
-  std::vector<std::string> examples() const override {
-    return {"fsdp-ckpt export step-400 llama --config Llama-3.1-8B",
-            "fsdp-ckpt export step-400 out --map rules.toml --dtype bf16 --config config.json"};
+  ExportVerb()
+      : Verb("export",
+             "Write the model as the folder that from_pretrained loads: names, config, tokenizer",
+             {"fsdp-ckpt export step-400 llama --config Llama-3.1-8B",
+              "fsdp-ckpt export step-400 out --map rules.toml --dtype bf16 --config config.json"}) {
   }
   void declare(OptionSet& options) override {
     declare_out(options, conversion_.writing, "Folder to write");
     declare_writing_options(options, conversion_.writing);
     declare_resume(options, conversion_.writing);
-    options.choice("--to", to_, {"hf"}, "KIND", "hf: a folder of Hugging Face's layout");
-    options.text("--map", request_.map, "MAP",
-                 "A built-in map, a file of rules, or none; by the names of tensors if not given");
+    options.add("--to", &to_, "hf, a folder of Hugging Face's layout").choices = {"hf"};
+    options.add("--map", &request_.map, "; by the names of tensors if not given");
     request_.choice.declare_parameters(options);
-    options.text("--config", config_, "PATH",
-                 "The model's config.json, or a folder that also has its tokenizer, to copy; those "
-                 "beside PATH or in the run if not given; or none");
-    options.text("--model", request_.model, "KEY", "Which model, where the checkpoint has several");
-    options.flag("--ema", request_.average,
-                 "Export the averages of the model's weights instead of the weights");
-    options.text("--dtype", conversion_.dtype, "DTYPE",
-                 "Cast floating tensors: float32 (fp32), bfloat16 (bf16), ...; integers stay");
-    options.size("--max-shard-size", conversion_.max_shard_bytes,
-                 "Files of at most SIZE, with an index; 5GB if not given");
-    options.list(
-        "--strip-prefix", conversion_.strip_prefixes, "auto|TEXT",
-        "Strip a prefix from names; auto, for those of FSDP, torch.compile and DDP, if not given");
-    options.flag("--incomplete", request_.incomplete, "Write a model that lacks tensors");
-    options.flag("--check", check_,
-                 "Read the result again, turn it back, and compare it with PATH bit for bit");
+    options.add("--config", &config_,
+                ", or a folder that also has its tokenizer, to copy; those beside PATH or in the "
+                "run if not given; or none");
+    options.add("--model", &request_.model);
+    options.add("--ema", &request_.average);
+    options.add("--dtype", &conversion_.dtype, "; integers stay");
+    options.add("--max-shard-size", &conversion_.max_shard_bytes, "; 5GB if not given");
+    options.add("--strip-prefix", &conversion_.strip_prefixes, "; auto if not given");
+    options.add("--incomplete", &request_.incomplete);
+    options.add("--check", &check_);
   }
 
   bool divides() const override { return true; }

@@ -32,8 +32,6 @@ using formats::cat;
 
 constexpr const char* kMatrices = "adapter_model.safetensors";
 constexpr const char* kConfig = "adapter_config.json";
-constexpr std::int64_t kMaxRank = 1 << 16;
-constexpr std::int64_t kMaxPasses = 64;
 // The last components of the names that models of transformers give to an nn.Embedding.
 constexpr std::array<std::string_view, 9> kEmbeddings = {"embed_tokens",
                                                          "embed_positions",
@@ -54,31 +52,22 @@ bool is_known_embedding(const std::string& weight) {
 
 class ExtractLoraVerb : public Verb {
  public:
-  std::string name() const override { return "extract-lora"; }
-  std::string description() const override {
-    return "Write what training changed as a LoRA adapter of peft's layout";
-  }
-  std::vector<std::string> examples() const override {
-    return {"fsdp-ckpt extract-lora base.safetensors step-400 adapter --rank 16",
-            "fsdp-ckpt extract-lora base tuned adapter --rank 64 -k '**.self_attn.*.weight'"};
-  }
+  ExtractLoraVerb()
+      : Verb("extract-lora", "Write what training changed as a LoRA adapter of peft's layout",
+             {"fsdp-ckpt extract-lora base.safetensors step-400 adapter --rank 16",
+              "fsdp-ckpt extract-lora base tuned adapter --rank 64 -k '**.self_attn.*.weight'"}) {}
   void declare(OptionSet& options) override {
-    options.positional("TUNED", tuned_, "The checkpoint that was trained from it", true);
+    options.positional("TUNED", tuned_, "The checkpoint that was trained from it");
     declare_out(options, writing_, "Folder to write the adapter to");
-    options.integer("-r,--rank", rank_, 1, kMaxRank, "R", "Rank of the adapter");
-    options.required();
-    options.number("--alpha", alpha_, "A",
-                   "lora_alpha: matrices are divided so that A / R times B A is the change; R if "
-                   "not given");
-    options.text("--dtype", dtype_, "DTYPE", "Dtype of the matrices; float32 if not given");
-    options.integer("--passes", passes_, 1, kMaxPasses, "N",
-                    "Passes over each weight before it is factorized; 4 if not given");
-    options.list("--embedding", embeddings_, "GLOB",
-                 "Weights of embeddings, beside those of usual names such as embed_tokens");
-    options.flag("--modules-to-save", whole_,
-                 "Put biases, norms and other tensors that differ into the adapter whole");
-    options.flag("--fan-in-fan-out", fan_in_fan_out_, "Weights are [in, out], as GPT-2's");
-    options.text("--model", model_, "KEY", "Which model, where the checkpoints have several");
+    options.add("--rank", &rank_).required = true;
+    options.add("--alpha", &alpha_,
+                ": matrices are divided so that A / R times B A is the change; R if not given");
+    options.add("--dtype", &dtype_, "; float32 if not given");
+    options.add("--passes", &passes_);
+    options.add("--embedding", &embeddings_);
+    options.add("--modules-to-save", &whole_);
+    options.add("--fan-in-fan-out", &fan_in_fan_out_);
+    options.add("--model", &model_);
     declare_writing_options(options, writing_);
   }
 

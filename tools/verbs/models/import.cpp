@@ -13,7 +13,6 @@
 #include "formats/families/hf/companions.h"
 #include "formats/families/hf/model_content.h"
 #include "formats/front/create.h"
-#include "formats/state/model/shard_spec.h"
 #include "tools/base/verbs.h"
 #include "tools/verbs/models/configured_model.h"
 #include "tools/verbs/models/map_choice.h"
@@ -41,33 +40,25 @@ Value nested(const std::string& place, Value value) {
 
 class ImportVerb : public Verb {
  public:
-  std::string name() const override { return "import"; }
-  std::string description() const override {
-    return "Write a published model as the checkpoint that a trainer loads at N ranks";
-  }
-  std::vector<std::string> examples() const override {
-    return {"fsdp-ckpt import Llama-3.1-8B step-0 --map torchtitan-llama3-hf -w 8",
-            "fsdp-ckpt import Qwen3-8B start --map none --under model -w 16"};
-  }
+  ImportVerb()
+      : Verb("import", "Write a published model as the checkpoint that a trainer loads at N ranks",
+             {"fsdp-ckpt import Llama-3.1-8B step-0 --map torchtitan-llama3-hf -w 8",
+              "fsdp-ckpt import Qwen3-8B start --map none --under model -w 16"}) {}
   void declare(OptionSet& options) override {
     declare_conversion(
         options, conversion_,
         formats::output_words({OutputGroup::kSharded, OutputGroup::kMegatron, OutputGroup::kFull}));
-    options.choice("--from", from_, {"hf"}, "KIND", "hf: a folder of Hugging Face's layout");
-    options.text("--map", map_, "MAP",
-                 "A built-in map or a file of rules, applied backwards; or none");
+    options.add("--from", &from_).choices = {"hf"};
+    options.add("--map", &map_, ", applied backwards");
     choice_.declare_parameters(options);
-    options.text("--config", choice_.config, "FILE",
-                 "The model's config.json; that of PATH if not given; or none");
-    options.text("--model", model_, "KEY", "Which model, where PATH has several");
-    options.text("--under", under_, "KEY", "The key that gets the model: model, app.model, ...");
-    options.flag("--incomplete", incomplete_, "Take a model that lacks tensors");
-    options.integer("-w,--world-size", world_size_, 1, formats::kMaxWorldSize, "N",
-                    "Sharded formats: number of ranks of the folder; 1 if not given");
+    options.add("--config", &choice_.config, "; that of PATH if not given; or none");
+    options.add("--model", &model_);
+    options.add("--under", &under_);
+    options.add("--incomplete", &incomplete_);
+    declare_world_size(options, conversion_);
   }
 
   int run(const CommonOptions& common, const Streams& streams) override {
-    conversion_.world_size = world_size_.value_or(1);
     const std::filesystem::path out = conversion_.writing.destination;
     if (conversion_.format.empty() && !out.has_extension()) conversion_.format = "dcp";
     if (under_.starts_with('.') || under_.ends_with('.') || under_.find("..") != std::string::npos)
@@ -205,7 +196,6 @@ class ImportVerb : public Verb {
 
   ConversionOptions conversion_;
   MapChoice choice_;
-  std::optional<std::int64_t> world_size_;
   bool incomplete_ = false;
   std::string from_ = "hf";
   std::string map_;

@@ -2,7 +2,6 @@
 // fsdp-ckpt map: converts the tensors of one model's code to those of another's, by declared rules.
 
 #include "formats/changes/map/mapping.h"
-#include "formats/state/model/shard_spec.h"
 #include "tools/base/verbs.h"
 #include "tools/verbs/models/map_choice.h"
 #include "tools/verbs/models/map_report.h"
@@ -16,27 +15,24 @@ using formats::map::MapOptions;
 
 class MapVerb : public Verb {
  public:
-  std::string name() const override { return "map"; }
-  std::string description() const override {
-    return "Convert tensors to those of another model's code: names, shapes and layouts by "
-           "declared rules";
-  }
-  std::vector<std::string> examples() const override {
-    return {"fsdp-ckpt map torchtitan-llama3-hf step-400 out --to safetensors --config config.json",
-            "fsdp-ckpt map rules.toml model.pt new.pt --set n_heads=32 --reverse"};
-  }
+  MapVerb()
+      : Verb("map",
+             "Convert tensors to those of another model's code: names, shapes and layouts by "
+             "declared rules",
+             {"fsdp-ckpt map torchtitan-llama3-hf step-400 out --to safetensors --config "
+              "config.json",
+              "fsdp-ckpt map rules.toml model.pt new.pt --set n_heads=32 --reverse"}) {}
   void declare_first(OptionSet& options) override {
-    options.positional("RULES", rules_, "A file of rules in TOML or JSON, or a built-in map", true);
+    options.positional("RULES", rules_, "A file of rules in TOML or JSON, or a built-in map");
   }
   void declare(OptionSet& options) override {
     declare_conversion(options, conversion_, converted_formats());
     declare_resume(options, conversion_.writing);
-    options.integer("-w,--world-size", world_size_, 1, formats::kMaxWorldSize, "N",
-                    "Sharded formats: number of ranks of the folder; 1 if not given");
+    declare_world_size(options, conversion_);
     choice_.declare_parameters(options);
-    options.text("--config", choice_.config, "FILE", "The model's config.json, for parameters");
-    options.flag("--reverse", reverse_, "Apply the map in reverse: from its result to its source");
-    options.flag("--drop-optimizer", drop_optimizer_, "Leave states of optimizers out");
+    options.add("--config", &choice_.config, ", for parameters");
+    options.add("--reverse", &reverse_);
+    options.add("--drop-optimizer", &drop_optimizer_);
   }
 
   bool divides() const override { return true; }
@@ -44,7 +40,6 @@ class MapVerb : public Verb {
     MapOptions options =
         choice_.options(rules_, reverse_ ? Direction::kReverse : Direction::kForward);
     options.drop_optimizer = drop_optimizer_;
-    conversion_.world_size = world_size_.value_or(1);
     conversion_.by_module = true;
     const auto change = [&](const formats::Checkpoint& source, const formats::Value& content,
                             ReportExtras& extras) {
@@ -57,7 +52,6 @@ class MapVerb : public Verb {
 
  private:
   ConversionOptions conversion_;
-  std::optional<std::int64_t> world_size_;
   std::string rules_;
   MapChoice choice_;
   bool reverse_ = false;

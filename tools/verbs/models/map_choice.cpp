@@ -29,7 +29,7 @@ std::string rules_text(const std::string& word) {
 }  // namespace
 
 void MapChoice::declare_parameters(OptionSet& options) {
-  options.list("--set", parameters, "NAME=NUMBER", "The value of a parameter of the map");
+  options.add("--set", &parameters);
 }
 
 formats::map::MapOptions MapChoice::options(const std::string& word,

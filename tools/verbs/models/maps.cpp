@@ -30,15 +30,11 @@ const BuiltinMap& map_named(const std::string& name) {
 
 class MapsVerb : public Verb {
  public:
-  std::string name() const override { return "maps"; }
-  std::string description() const override { return "List the built-in maps, or print one"; }
-  std::vector<std::string> examples() const override {
-    return {"fsdp-ckpt maps", "fsdp-ckpt maps --show torchtitan-llama3-hf > rules.toml"};
-  }
-  bool takes_path() const override { return false; }
-  void declare(OptionSet& options) override {
-    options.text("--show", show_, "NAME", "Print the rules of this map");
-  }
+  MapsVerb()
+      : Verb("maps", "List the built-in maps, or print one",
+             {"fsdp-ckpt maps", "fsdp-ckpt maps --show torchtitan-llama3-hf > rules.toml"}) {}
+  std::string path_help() const override { return {}; }
+  void declare(OptionSet& options) override { options.add("--show", &show_); }
 
   int run(const CommonOptions& common, const Streams& streams) override {
     if (!show_.empty()) {

@@ -14,7 +14,6 @@
 #include "formats/front/open.h"
 #include "formats/state/content/content.h"
 #include "formats/state/content/values_apart.h"
-#include "formats/state/model/shard_spec.h"
 #include "formats/state/rewrite/optimizer_ids.h"
 #include "tools/base/dtype_word.h"
 #include "tools/base/reading.h"
@@ -36,37 +35,27 @@ constexpr const char* kTensorNames[] = {"adapter_model.safetensors", "adapter_mo
 
 class MergeLoraVerb : public Verb {
  public:
-  std::string name() const override { return "merge-lora"; }
-  std::string description() const override {
-    return "Merge LoRA adapters of peft into the checkpoint that they were trained for";
-  }
-  std::vector<std::string> examples() const override {
-    return {"fsdp-ckpt merge-lora model.safetensors adapter merged.safetensors",
-            "fsdp-ckpt merge-lora step-400-with-lora merged.safetensors",
-            "fsdp-ckpt merge-lora step-400-with-lora adapter --adapter-only",
-            "fsdp-ckpt merge-lora step-400 adapter-a adapter-b merged --max-shard-size 5GB"};
-  }
+  MergeLoraVerb()
+      : Verb("merge-lora",
+             "Merge LoRA adapters of peft into the checkpoint that they were trained for",
+             {"fsdp-ckpt merge-lora model.safetensors adapter merged.safetensors",
+              "fsdp-ckpt merge-lora step-400-with-lora merged.safetensors",
+              "fsdp-ckpt merge-lora step-400-with-lora adapter --adapter-only",
+              "fsdp-ckpt merge-lora step-400 adapter-a adapter-b merged --max-shard-size 5GB"}) {}
   void declare(OptionSet& options) override {
-    options.more(
-        "MORE", more_,
-        "Adapters, in their order (none if PATH holds one), and last OUT, the file or folder "
-        "to write");
-    options.required();
-    options.text("--config", config_, "FILE",
-                 "The model's config.json, which says what is tied; that beside PATH or in the run "
-                 "if not given; or none");
-    options.flag("--untied", untied_,
-                 "Merge each weight by itself, even an embedding and a head that are equal");
-    options.text("--adapter-config", adapter_config_, "FILE",
-                 "adapter_config.json (or verl's lora_train_meta.json); that beside the adapter if "
-                 "not given");
-    options.number("--alpha", alpha_, "A",
-                   "lora_alpha, if no file has it; the rank comes from the matrices");
-    options.flag("--adapter-only", adapter_only_,
-                 "Write the adapter that PATH holds as a folder of peft, and merge nothing");
+    options
+        .more("MORE", more_,
+              "Adapters, in their order (none if PATH holds one), and last OUT, the file or folder "
+              "to write")
+        .required = true;
+    options.add("--config", &config_,
+                ", which says what is tied; that beside PATH or in the run if not given; or none");
+    options.add("--untied", &untied_);
+    options.add("--adapter-config", &adapter_config_);
+    options.add("--alpha", &alpha_, ", if no file has it; the rank comes from the matrices");
+    options.add("--adapter-only", &adapter_only_);
     declare_conversion_options(options, conversion_, output_formats());
-    options.integer("-w,--world-size", world_size_, 1, formats::kMaxWorldSize, "N",
-                    "Sharded formats: number of ranks of the folder; 1 if not given");
+    declare_world_size(options, conversion_);
   }
 
   bool more_ends_in_output() const override { return true; }
@@ -140,7 +129,6 @@ class MergeLoraVerb : public Verb {
   // The last word is OUT.
   std::vector<std::string> take_words() {
     conversion_.writing.destination = more_.back();
-    conversion_.world_size = world_size_.value_or(1);
     return {more_.begin(), more_.end() - 1};
   }
 
@@ -308,7 +296,6 @@ class MergeLoraVerb : public Verb {
 
   std::vector<std::string> more_;
   ConversionOptions conversion_;
-  std::optional<std::int64_t> world_size_;
   std::string config_;
   bool untied_ = false;
   std::string adapter_config_;

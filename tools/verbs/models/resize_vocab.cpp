@@ -6,7 +6,6 @@
 #include "formats/bytes/base/text.h"
 #include "formats/changes/edit/resize_vocabulary.h"
 #include "formats/families/hf/companions.h"
-#include "formats/state/model/shard_spec.h"
 #include "tools/base/reading.h"
 #include "tools/base/verbs.h"
 #include "tools/verbs/models/configured_model.h"
@@ -20,38 +19,28 @@ using formats::cat;
 using formats::hf::Companions;
 
 // Ids of tokens are 32-bit integers in every tokenizer.
-constexpr std::int64_t kMostTokens = INT32_MAX;
 
 class ResizeVocabVerb : public Verb {
  public:
-  std::string name() const override { return "resize-vocab"; }
-  std::string description() const override {
-    return "Give the embedding and the output layer more or fewer tokens";
-  }
-  std::vector<std::string> examples() const override {
-    return {"fsdp-ckpt resize-vocab step-400 step-400-larger --size 32064 -w 8",
-            "fsdp-ckpt resize-vocab model.safetensors out.safetensors --size 32064 --fill zeros"};
-  }
+  ResizeVocabVerb()
+      : Verb("resize-vocab", "Give the embedding and the output layer more or fewer tokens",
+             {"fsdp-ckpt resize-vocab step-400 step-400-larger --size 32064 -w 8",
+              "fsdp-ckpt resize-vocab model.safetensors out.safetensors --size 32064 --fill "
+              "zeros"}) {}
   void declare(OptionSet& options) override {
     declare_conversion(options, conversion_, output_formats());
-    options.integer("--size", size_, 1, kMostTokens, "N", "Tokens that the tables are to have");
-    options.required();
-    options.list("--table", tables_, "GLOB",
-                 "The tables; those named as in well-known models if not given");
-    options.choice("--fill", fill_, {"mean", "zeros", "noise"}, "WHAT",
-                   "New rows: mean (of the old ones; the default), zeros, noise");
-    options.integer("--seed", seed_, 0, INT64_MAX, "S", "Seed of the noise; 0 if not given");
-    options.number("--std", deviation_, "X", "Standard deviation of the noise; 0.02 if not given");
-    options.text("--config", config_, "PATH",
-                 "The model's config.json; that beside PATH or in the run if not given; or none");
-    options.integer("-w,--world-size", world_size_, 1, formats::kMaxWorldSize, "N",
-                    "Sharded formats: number of ranks of the folder; 1 if not given");
+    options.add("--size", &size_).required = true;
+    options.add("--table", &tables_);
+    options.add("--fill", &fill_).choices = {"mean", "zeros", "noise"};
+    options.add("--seed", &seed_);
+    options.add("--std", &deviation_);
+    options.add("--config", &config_, "; that beside PATH or in the run if not given; or none");
+    declare_world_size(options, conversion_);
   }
 
   int run(const CommonOptions& common, const Streams& streams) override {
     const formats::VocabularyResize resize = read_options();
     const Companions companions = companions_for(config_, common.path);
-    conversion_.world_size = world_size_.value_or(1);
     const auto change = [&](const formats::Checkpoint& source, const formats::Value& content,
                             ReportExtras& extras) {
       // Does not own: the caller keeps the source as long as the result.
@@ -147,7 +136,6 @@ class ResizeVocabVerb : public Verb {
   std::string config_;
   std::optional<std::int64_t> seed_;
   std::optional<double> deviation_;
-  std::optional<std::int64_t> world_size_;
 };
 
 }  // namespace

@@ -9,7 +9,6 @@
 #include "formats/bytes/base/interrupt.h"
 #include "formats/bytes/base/text.h"
 #include "formats/state/content/content.h"
-#include "formats/state/model/shard_spec.h"
 #include "formats/state/rewrite/optimizer_ids.h"
 #include "tools/base/dtype_word.h"
 #include "tools/base/reading.h"
@@ -51,29 +50,21 @@ std::string weights_text(const std::vector<double>& weights) {
 
 class AverageVerb : public Verb {
  public:
-  std::string name() const override { return "average"; }
-  std::string description() const override {
-    return "Average checkpoints of any formats, or add them up with weights";
-  }
-  std::vector<std::string> examples() const override {
-    return {"fsdp-ckpt average step-300 step-400 step-500 mean.safetensors -k 'model.**'",
-            "fsdp-ckpt average base.pt tuned.pt base.pt out.pt --weights=1,0.5,-0.5"};
-  }
+  AverageVerb()
+      : Verb("average", "Average checkpoints of any formats, or add them up with weights",
+             {"fsdp-ckpt average step-300 step-400 step-500 mean.safetensors -k 'model.**'",
+              "fsdp-ckpt average base.pt tuned.pt base.pt out.pt --weights=1,0.5,-0.5"}) {}
   void declare(OptionSet& options) override {
-    options.more("MORE", more_, "More checkpoints, and last OUT, the file or folder to write");
-    options.required();
-    options.text("--weights", weights_, "W1,W2,...",
-                 "Weights of the checkpoints, as they are; the mean if not given");
-    options.flag("--normalize", normalize_, "Divide the sum by the sum of the weights");
-    options.choice("--accumulate", accumulate_, {"float32", "float64"}, "DTYPE",
-                   "The type that sums are kept in: float32, float64");
-    options.flag("--optimizer", optimizer_, "Take states of optimizers too");
-    options.choice("--differing", differing_, {"refuse", "first", "last"}, "WHICH",
-                   "Values and integer tensors that differ: refuse, first, last");
+    options.more("MORE", more_, "More checkpoints, and last OUT, the file or folder to write")
+        .required = true;
+    options.add("--weights", &weights_);
+    options.add("--normalize", &normalize_);
+    options.add("--accumulate", &accumulate_).choices = {"float32", "float64"};
+    options.add("--optimizer", &optimizer_);
+    options.add("--differing", &differing_).choices = {"refuse", "first", "last"};
     declare_conversion_options(options, conversion_, output_formats());
     declare_resume(options, conversion_.writing);
-    options.integer("-w,--world-size", world_size_, 1, formats::kMaxWorldSize, "N",
-                    "Sharded formats: number of ranks of the folder; 1 if not given");
+    declare_world_size(options, conversion_);
   }
 
   bool divides() const override { return true; }
@@ -110,7 +101,6 @@ class AverageVerb : public Verb {
                   "needs at least two checkpoints, then OUT; see fsdp-ckpt average --help");
     }
     conversion_.writing.destination = paths.back();
-    conversion_.world_size = world_size_.value_or(1);
     paths.pop_back();
     return paths;
   }
@@ -204,7 +194,6 @@ class AverageVerb : public Verb {
   bool optimizer_ = false;
   std::string differing_ = "refuse";
   ConversionOptions conversion_;
-  std::optional<std::int64_t> world_size_;
 };
 
 }  // namespace

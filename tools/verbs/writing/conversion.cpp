@@ -135,22 +135,24 @@ void declare_conversion_options(OptionSet& options, ConversionOptions& conversio
   declare_writing_options(options, conversion.writing);
   std::vector<std::string> words = formats;
   words.emplace_back(kShortHdf5);
-  options.choice("--to", conversion.format, words, "FORMAT",
-                 joined(formats, ", ") + "; by the suffix of OUT if not given");
-  options.size("--max-shard-size", conversion.max_shard_bytes,
-               "safetensors: a folder of files of at most SIZE, with an index");
-  options.flag("--drop-values", conversion.drop_values,
-               "safetensors: leave out values that are not tensors");
-  options.text("--dtype", conversion.dtype, "DTYPE",
-               "Cast floating tensors: float32 (fp32), bfloat16 (bf16), ...; integers stay");
+  options
+      .add("--to", &conversion.format,
+           joined(formats, ", ") + "; by the suffix of OUT if not given")
+      .choices = words;
+  options.add("--max-shard-size", &conversion.max_shard_bytes);
+  options.add("--drop-values", &conversion.drop_values);
+  options.add("--dtype", &conversion.dtype, "; integers stay");
 }
 
 void declare_conversion(OptionSet& options, ConversionOptions& conversion,
                         const std::vector<std::string>& formats) {
   declare_out(options, conversion.writing, "File or folder to write");
   declare_conversion_options(options, conversion, formats);
-  options.list("--strip-prefix", conversion.strip_prefixes, "auto|TEXT",
-               "Strip a prefix from names; auto: those of FSDP, torch.compile and DDP");
+  options.add("--strip-prefix", &conversion.strip_prefixes);
+}
+
+void declare_world_size(OptionSet& options, ConversionOptions& conversion) {
+  options.add("--world-size", &conversion.world_size, ", in sharded formats; 1 if not given");
 }
 
 std::unique_ptr<formats::Checkpoint> open_source(const std::string& path,
@@ -203,7 +205,7 @@ int write_converted(const std::string& verb, const formats::Checkpoint& source,
                                            {.output = conversion.writing.output(common),
                                             .max_shard_bytes = conversion.max_shard_bytes,
                                             .drop_values = conversion.drop_values,
-                                            .world_size = conversion.world_size,
+                                            .world_size = conversion.world_size.value_or(1),
                                             .layout = layout});
   return write_output(verb, source, *output, conversion.writing, common, streams,
                       std::move(extras));

@@ -26,7 +26,7 @@ struct ConversionOptions {
   std::string dtype;                        // floating tensors are cast to it; empty: no cast
   std::vector<std::string> strip_prefixes;  // as for `rename --strip-prefix`
   bool strip_unasked = false;               // no message if no name has such a prefix
-  std::int64_t world_size = 1;              // dcp
+  std::optional<std::int64_t> world_size;   // sharded formats
   // The verb needs the names of modules, which Megatron-Core's folders join.
   bool by_module = false;
 };
@@ -44,6 +44,9 @@ void declare_conversion_options(OptionSet& options, ConversionOptions& conversio
 // Declares OUT, and the options above except the world size.
 void declare_conversion(OptionSet& options, ConversionOptions& conversion,
                         const std::vector<std::string>& formats);
+
+// Declares --world-size.
+void declare_world_size(OptionSet& options, ConversionOptions& conversion);
 
 // Opens a checkpoint, and notes other checkpoints in its folder that are not part of it.
 // Throws: what open_checkpoint throws.

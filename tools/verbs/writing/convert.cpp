@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// fsdp-ckpt convert: any layout becomes any other.
-#include "formats/state/model/shard_spec.h"
+// fsdp-ckpt consolidate and convert: a sharded checkpoint becomes one full state dict, or any
+// layout any other.
+#include <utility>
+
+#include "formats/families/runs/formats.h"
 #include "tools/base/verbs.h"
 #include "tools/verbs/writing/conversion.h"
 
@@ -9,33 +12,46 @@ namespace {
 
 class ConvertVerb : public Verb {
  public:
-  std::string name() const override { return "convert"; }
-  std::string description() const override { return "Write a checkpoint in another format"; }
-  std::vector<std::string> examples() const override {
-    return {"fsdp-ckpt convert full.pt full.h5",
-            "fsdp-ckpt convert model.safetensors step-0 --to dcp --world-size 8"};
-  }
+  // `sharded`: the formats include those that are laid out for ranks.
+  ConvertVerb(std::string name, std::string description, std::vector<std::string> examples,
+              std::vector<std::string> formats, bool sharded)
+      : Verb(std::move(name), std::move(description), std::move(examples)),
+        formats_(std::move(formats)),
+        sharded_(sharded) {}
   void declare(OptionSet& options) override {
-    declare_conversion(options, conversion_, converted_formats());
+    declare_conversion(options, conversion_, formats_);
     declare_resume(options, conversion_.writing);
-    options.integer("-w,--world-size", world_size_, 1, formats::kMaxWorldSize, "N",
-                    "Sharded formats: number of ranks of the folder; 1 if not given");
+    if (sharded_) declare_world_size(options, conversion_);
   }
   bool divides() const override { return true; }
   int run(const CommonOptions& common, const Streams& streams) override {
-    conversion_.world_size = world_size_.value_or(1);
     return convert_checkpoint(name(), conversion_, common, streams);
   }
 
  private:
+  std::vector<std::string> formats_;
+  bool sharded_;
   ConversionOptions conversion_;
-  std::optional<std::int64_t> world_size_;
 };
 
 }  // namespace
 
+std::unique_ptr<Verb> make_consolidate() {
+  return std::make_unique<ConvertVerb>(
+      "consolidate", "Join a sharded checkpoint into one full state dict",
+      std::vector<std::string>{
+          "fsdp-ckpt consolidate step-400 full.pt",
+          "fsdp-ckpt consolidate step-400 hf/ --max-shard-size 5GB -k 'model.**'"},
+      formats::output_words({formats::OutputGroup::kFull}), false);
+}
+
 std::unique_ptr<Verb> make_convert() {
-  return std::make_unique<ConvertVerb>();
+  return std::make_unique<ConvertVerb>(
+      "convert", "Write a checkpoint in another format",
+      std::vector<std::string>{
+          "fsdp-ckpt convert full.pt full.h5",
+          "fsdp-ckpt convert model.safetensors step-0 --to dcp --world-size 8"},
+      converted_formats(), true);
 }
 
 }  // namespace fsdp::cli

@@ -40,22 +40,17 @@ std::vector<std::size_t> parse_positions(const std::string& text) {
 
 class GroupsVerb : public Verb {
  public:
-  std::string name() const override { return "groups"; }
-  std::string description() const override {
-    return "Divide parameter groups of an optimizer, or join them";
-  }
-  std::vector<std::string> examples() const override {
-    return {"fsdp-ckpt groups step-400 out --split '**.bias' --split '**norm.*' weight_decay=0",
-            "fsdp-ckpt groups full.pt out.pt --join 0,1 --keep 0"};
-  }
+  GroupsVerb()
+      : Verb("groups", "Divide parameter groups of an optimizer, or join them",
+             {"fsdp-ckpt groups step-400 out --split '**.bias' --split '**norm.*' weight_decay=0",
+              "fsdp-ckpt groups full.pt out.pt --join 0,1 --options-of 0"}) {}
   void declare(OptionSet& options) override {
     declare_rewriting(options, rewriting_);
     options.more("OPTION=VALUE", words_, "Options that the new groups, or the joined one, get");
-    options.list("--split", split_, "GLOB", "Parameters that get a group of their own");
-    options.text("--join", join_, "A,B,...", "Groups that become one, by their positions");
-    options.integer("--keep", keep_, 0, INT32_MAX, "N",
-                    "The group whose options are kept where the joined groups differ");
-    options.text("--of", optimizer_, "KEY", "The key of the optimizer, if there are more");
+    options.add("--split", &split_);
+    options.add("--join", &join_);
+    options.add("--options-of", &keep_).old_names = {"--keep"};
+    options.add("--of", &optimizer_);
   }
 
   int run(const CommonOptions& common, const Streams& streams) override {
@@ -76,7 +71,7 @@ class GroupsVerb : public Verb {
       throw Error(ErrorCode::kUsage, "give either --split GLOB or --join A,B");
     edit.split = formats::globs_of(split_);
     if (!join_.empty()) edit.join = parse_positions(join_);
-    if (keep_ && join_.empty()) throw Error(ErrorCode::kUsage, "--keep is about --join");
+    if (keep_ && join_.empty()) throw Error(ErrorCode::kUsage, "--options-of is about --join");
     if (keep_) edit.keep = static_cast<std::size_t>(*keep_);
     for (const std::string& words : words_) {
       const std::size_t equals = words.find('=');
@@ -99,7 +94,7 @@ class GroupsVerb : public Verb {
     } catch (const Error& error) {
       std::string help;
       if (error.code() == ErrorCode::kMismatch)
-        help = "; --keep N takes the options of group N, OPTION=VALUE sets one";
+        help = "; --options-of N takes the options of group N, OPTION=VALUE sets one";
       if (error.code() == ErrorCode::kUsage && !edit.optimizer && !edit.join.empty())
         help = "; --of KEY chooses one";
       if (help.empty()) throw;

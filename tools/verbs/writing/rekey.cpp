@@ -51,23 +51,18 @@ std::vector<std::string> parse_names(const std::string& text) {
 
 class RekeyVerb : public Verb {
  public:
-  std::string name() const override { return "rekey"; }
-  std::string description() const override {
-    return "Change optimizer state from parameter ids to names and back";
-  }
-  std::vector<std::string> examples() const override {
-    return {"fsdp-ckpt rekey checkpoint.pt by-name.pt --to name",
-            "fsdp-ckpt rekey step-400 by-id --to id --names parameters.txt"};
-  }
+  RekeyVerb()
+      : Verb("rekey", "Change optimizer state from parameter ids to names and back",
+             {"fsdp-ckpt rekey checkpoint.pt by-name.pt --key-by name",
+              "fsdp-ckpt rekey step-400 by-id --key-by id --names parameters.txt"}) {}
   void declare(OptionSet& options) override {
     declare_rewriting(options, rewriting_);
-    options.choice("--to", to_, {"name", "id"}, "KEYS", "How parameters are identified: name, id");
-    options.flag("--flatten", flatten_,
-                 "With --to name: state.NAME.exp_avg, param_groups.NAME.lr, as in torchtitan");
-    options.text("--names", names_, "FILE",
-                 "Names in the order of the ids: one per line, or a JSON list");
-    options.text("--model", model_, "PATH",
-                 "A checkpoint of the model, for names, order and shapes");
+    OptionRecord& form = options.add("--key-by", &to_);
+    form.choices = {"name", "id"};
+    form.old_names = {"--to"};
+    options.add("--flatten", &flatten_);
+    options.add("--names", &names_);
+    options.add("--names-from", &model_).old_names = {"--model"};
   }
 
   int run(const CommonOptions& common, const Streams& streams) override {
@@ -119,9 +114,10 @@ class RekeyVerb : public Verb {
   }
 
   void check_words() const {
-    if (to_.empty()) throw Error(ErrorCode::kUsage, "--to name or --to id is required");
+    if (to_.empty()) throw Error(ErrorCode::kUsage, "--key-by name or --key-by id is required");
     if (flatten_ && to_ == "id")
-      throw Error(ErrorCode::kUsage, "--flatten goes with --to name: flattened keys hold names");
+      throw Error(ErrorCode::kUsage,
+                  "--flatten goes with --key-by name: flattened keys hold names");
   }
 
   std::optional<ParameterOrder> given_order(const CommonOptions& common) const {

@@ -17,29 +17,24 @@ using formats::cat;
 
 class RenameVerb : public Verb {
  public:
-  std::string name() const override { return "rename"; }
-  std::string description() const override {
-    return "Give parameters and keys other names; folders share their data with the source";
-  }
-  std::vector<std::string> examples() const override {
-    return {"fsdp-ckpt rename step-400 clean --strip-prefix auto",
-            "fsdp-ckpt rename full.pt new.pt --rename encoder=backbone --drop '**.running_*'"};
-  }
+  RenameVerb()
+      : Verb("rename",
+             "Give parameters and keys other names; folders share their data with the source",
+             {"fsdp-ckpt rename step-400 clean --strip-prefix auto",
+              "fsdp-ckpt rename full.pt new.pt --rename encoder=backbone --drop '**.running_*'"}) {}
   void declare(OptionSet& options) override {
     declare_rewriting(options, rewriting_);
-    options.list("--strip-prefix", strip_, "auto|TEXT",
-                 "Strip a prefix from names; auto: those of FSDP, torch.compile and DDP");
-    options.list("--rename", renames_, "FROM=TO",
-                 "Rename FROM, and names that begin with FROM and a dot");
-    options.text("--map", map_, "FILE", "Names to names: a JSON object, or lines 'from => to'");
-    options.list("--drop", drop_, "GLOB", "Leave out names that match");
+    options.add("--strip-prefix", &strip_);
+    options.add("--rename", &renames_);
+    options.add("--rename-file", &map_).old_names = {"--map"};
+    options.add("--drop", &drop_);
   }
 
   int run(const CommonOptions& common, const Streams& streams) override {
     const formats::NameRules rules = read_rules();
     if (rules.empty()) {
       throw Error(ErrorCode::kUsage,
-                  "nothing to do: give --strip-prefix, --rename, --map or --drop");
+                  "nothing to do: give --strip-prefix, --rename, --rename-file or --drop");
     }
     check_apart(common.path, rewriting_.writing.destination);
     const auto source = open_source(common.path, common, streams);

@@ -65,8 +65,7 @@ void add_folder_report(const std::string& source, const formats::RewrittenDcp& o
 
 void declare_rewriting(OptionSet& options, RewritingOptions& rewriting) {
   declare_writing(options, rewriting.writing, "File or folder to write, in the form of PATH");
-  options.negative_flag("--copy", rewriting.link,
-                        "Folders: copy data files instead of linking them");
+  options.add("--copy", &rewriting.link).clears = true;
 }
 
 void check_rewritable(const formats::Checkpoint& source) {

@@ -26,22 +26,20 @@ constexpr std::size_t kShownValue = 60;
 
 class SetVerb : public Verb {
  public:
-  std::string name() const override { return "set"; }
-  std::string description() const override {
-    return "Give values other contents, drop keys, take keys of another checkpoint";
-  }
-  std::vector<std::string> examples() const override {
-    return {"fsdp-ckpt set step-400 restart step=0 'optim.param_groups.*.lr=1e-4'",
-            "fsdp-ckpt set tuned.pt out.pt --take-from base.pt --take 'model.head.*' --replace"};
+  SetVerb()
+      : Verb(
+            "set", "Give values other contents, drop keys, take keys of another checkpoint",
+            {"fsdp-ckpt set step-400 restart step=0 'optim.param_groups.*.lr=1e-4'",
+             "fsdp-ckpt set tuned.pt out.pt --take-from base.pt --take 'model.head.*' --replace"}) {
   }
   void declare(OptionSet& options) override {
     declare_rewriting(options, rewriting_);
     options.more("KEY=VALUE", words_, "Keys, by a glob, and the value that each of them gets");
-    options.list("--drop", drop_, "GLOB", "Leave out keys that match");
-    options.text("--take-from", other_, "OTHER", "A checkpoint of any format, for --take");
-    options.list("--take", take_, "GLOB", "Take keys of OTHER that match");
-    options.flag("--replace", replace_, "A key of OTHER takes the place of one that PATH has");
-    options.flag("--retype", retype_, "Values may change their type to that of the new text");
+    options.add("--drop", &drop_);
+    options.add("--take-from", &other_);
+    options.add("--take", &take_);
+    options.add("--replace", &replace_);
+    options.add("--retype", &retype_);
   }
 
   int run(const CommonOptions& common, const Streams& streams) override {

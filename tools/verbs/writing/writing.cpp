@@ -275,7 +275,7 @@ formats::OutputOptions WritingOptions::output(const CommonOptions& common) const
 }
 
 void declare_out(OptionSet& options, WritingOptions& writing, const std::string& out_help) {
-  options.positional("OUT", writing.destination, out_help, true);
+  options.positional("OUT", writing.destination, out_help);
 }
 
 void declare_writing(OptionSet& options, WritingOptions& writing, const std::string& out_help) {
@@ -284,19 +284,14 @@ void declare_writing(OptionSet& options, WritingOptions& writing, const std::str
 }
 
 void declare_writing_options(OptionSet& options, WritingOptions& writing) {
-  options.flag("-n,--dry-run", writing.dry_run,
-               "Say what would be read and written, and write nothing");
-  options.flag("--force", writing.force, "Replace OUT where it exists");
-  options.negative_flag("--no-sync", writing.sync,
-                        "Do not wait until the output is safe from a power cut");
-  options.flag("--seal", writing.seal,
-               "Write a seal with OUT: sizes and checksums of its files, for verify");
+  options.add("--dry-run", &writing.dry_run);
+  options.add("--force", &writing.force);
+  options.add("--no-sync", &writing.sync).clears = true;
+  options.add("--seal", &writing.seal);
 }
 
 void declare_resume(OptionSet& options, WritingOptions& writing) {
-  options.flag(
-      "--resume", writing.resume,
-      "Continue where an earlier run ended; if this one is interrupted, keep what it wrote");
+  options.add("--resume", &writing.resume);
 }
 
 void check_apart(const std::string& source, const std::string& destination) {

@@ -179,7 +179,7 @@ TEST_F(SealTest, every_writer_leaves_one_that_was_planned_to_the_byte) {
       {"reshard", "of-3", "--world-size", "3"},
       {"rename", "renamed", "--rename", "app.model=model"},
       {"rename", "renamed-copy", "--rename", "app.model=model", "--copy"},
-      {"rekey", "rekeyed", "--to", "id"},
+      {"rekey", "rekeyed", "--key-by", "id"},
   };
   for (const auto& words : writers) {
     SCOPED_TRACE(words[0] + " " + words[1]);

@@ -25,8 +25,8 @@ TEST_F(GroupsTest, a_group_is_divided_and_joined_again) {
             "0.0\n");
   EXPECT_EQ(run_cli({"diff", golden_path(kFolder), path("two"), "-k", "app.optim.state.**"}).status,
             0);
-  const CliResult join = run_cli(
-      {"groups", path("two"), path("one"), "--join", "0,1", "--keep", "0", "--json", "--force"});
+  const CliResult join = run_cli({"groups", path("two"), path("one"), "--join", "0,1",
+                                  "--options-of", "0", "--json", "--force"});
   EXPECT_EQ(join.status, 0) << join.err;
   const formats::Json json = formats::parse_json(join.out);
   const formats::Json& optimizer = json.find("optimizers")->as_array()->at(0);

@@ -94,12 +94,14 @@ TEST_F(RenameTest, other_formats_are_copied) {
 
 TEST_F(RenameTest, a_map_file_holds_many_rules) {
   test::write_file(path("map.txt"), "# layers\nblocks.0 => blocks.1\nblocks.1\tblocks.0\n");
-  done({"rename", golden_path(kFolder), path("out"), "--map", path("map.txt")});
+  done({"rename", golden_path(kFolder), path("out"), "--rename-file", path("map.txt")});
   test::write_file(path("map.json"), R"({"blocks.0": "x", "blocks.0": "y"})");
-  EXPECT_THAT(refused({"rename", golden_path(kFolder), path("o"), "--map", path("map.json")}),
-              HasSubstr("error[JSON]: " + path("map.json")));
-  EXPECT_THAT(refused({"rename", golden_path(kFolder), path("o"), "--map", path("none.json")}),
-              HasSubstr("error[NOT_FOUND]"));
+  EXPECT_THAT(
+      refused({"rename", golden_path(kFolder), path("o"), "--rename-file", path("map.json")}),
+      HasSubstr("error[JSON]: " + path("map.json")));
+  EXPECT_THAT(
+      refused({"rename", golden_path(kFolder), path("o"), "--rename-file", path("none.json")}),
+      HasSubstr("error[NOT_FOUND]"));
 }
 
 TEST_F(RenameTest, what_cannot_be_meant_is_refused) {
@@ -151,9 +153,9 @@ TEST_F(RenameTest, neighbours_come_along_and_strangers_are_named) {
 
 TEST_F(RenameTest, ids_and_names_and_back) {
   const std::string source = golden_path(kFolder);
-  done({"rekey", source, path("ids"), "--to", "id"});
+  done({"rekey", source, path("ids"), "--key-by", "id"});
   EXPECT_THAT(keys_in(path("ids")), Contains("app.optim.state.0.exp_avg"));
-  EXPECT_THAT(refused({"rekey", path("ids"), path("o"), "--to", "name"}),
+  EXPECT_THAT(refused({"rekey", path("ids"), path("o"), "--key-by", "name"}),
               HasSubstr("error[REKEY_AMBIGUOUS]"));
   // The order of the folder's own list.
   done({"consolidate", source, path("full.pt")});
@@ -163,10 +165,11 @@ TEST_F(RenameTest, ids_and_names_and_back) {
   for (const auto& name : *(*json.find("values")->as_array())[0].find("value")->as_array())
     names += *name.as_string() + "\n";
   test::write_file(path("names.txt"), names);
-  done({"rekey", path("ids"), path("back"), "--to", "name", "--names", path("names.txt")});
+  done({"rekey", path("ids"), path("back"), "--key-by", "name", "--names", path("names.txt")});
   EXPECT_THAT(keys_in(path("back")), testing::UnorderedElementsAreArray(keys_in(source)));
-  EXPECT_THAT(done({"rekey", source, path("same"), "--to", "name"}), HasSubstr("by name already"));
-  EXPECT_THAT(done({"rekey", path("full.pt"), path("ids.pt"), "--to", "id"}),
+  EXPECT_THAT(done({"rekey", source, path("same"), "--key-by", "name"}),
+              HasSubstr("by name already"));
+  EXPECT_THAT(done({"rekey", path("full.pt"), path("ids.pt"), "--key-by", "id"}),
               HasSubstr("by name -> by id"));
 }
 
@@ -174,18 +177,18 @@ TEST_F(RenameTest, what_rekey_cannot_do_is_refused) {
   const std::string source = golden_path(kFolder);
   test::write_file(path("empty"), "\n");
   test::write_file(path("list.json"), R"(["a", 1])");
-  EXPECT_THAT(refused({"rekey", source, path("o")}), HasSubstr("--to"));
-  EXPECT_THAT(refused({"rekey", source, path("o"), "--to", "id", "--flatten"}),
+  EXPECT_THAT(refused({"rekey", source, path("o")}), HasSubstr("--key-by"));
+  EXPECT_THAT(refused({"rekey", source, path("o"), "--key-by", "id", "--flatten"}),
               HasSubstr("error[USAGE]"));
-  EXPECT_THAT(refused({"rekey", source, path("o"), "--to", "id", "--names", path("empty")}),
+  EXPECT_THAT(refused({"rekey", source, path("o"), "--key-by", "id", "--names", path("empty")}),
               HasSubstr("error[EMPTY]"));
-  EXPECT_THAT(refused({"rekey", source, path("o"), "--to", "id", "--names", path("list.json")}),
+  EXPECT_THAT(refused({"rekey", source, path("o"), "--key-by", "id", "--names", path("list.json")}),
               HasSubstr("error[JSON]"));
-  EXPECT_THAT(refused({"rekey", source, path("o"), "--to", "id", "--model", source}),
+  EXPECT_THAT(refused({"rekey", source, path("o"), "--key-by", "id", "--names-from", source}),
               HasSubstr("error[REKEY_AMBIGUOUS]"));
-  EXPECT_THAT(refused({"rekey", golden_path("2.11.0/minimal/ckpt"), path("o"), "--to", "id"}),
+  EXPECT_THAT(refused({"rekey", golden_path("2.11.0/minimal/ckpt"), path("o"), "--key-by", "id"}),
               HasSubstr("holds no optimizer state"));
-  EXPECT_THAT(refused({"rekey", source, path("o"), "--to", "id", "--model",
+  EXPECT_THAT(refused({"rekey", source, path("o"), "--key-by", "id", "--names-from",
                        golden_path("2.11.0/bare_tensor_pt/full.pt")}),
               HasSubstr("holds no model's state dict"));
 }
