@@ -26,11 +26,6 @@ using Group = OptimizerState::Group;
 
 constexpr std::size_t kGroupKeyText = 200;
 
-bool lists_parameters(const Value& key) {
-  const std::string* name = key.as_string();
-  return name != nullptr && (*name == "params" || *name == "param_names");
-}
-
 // Returns the options of a group of any form, with the lists of its parameters.
 std::vector<Value::Entry> entries_of(const Group& group) {
   const auto members = members_of(group.source);

@@ -22,7 +22,7 @@
 namespace fsdp::formats {
 namespace {
 
-constexpr std::size_t kKeyText = 200;
+constexpr std::size_t kMergeKeyText = 200;
 constexpr std::size_t kMaxBaseCandidates = 2000;
 // The most parameters of one module that target_parameters may name.
 constexpr std::size_t kMaxParameters = 6;
@@ -136,17 +136,18 @@ class Merger {
     if (!naming.several.empty()) {
       throw Error(ErrorCode::kMismatch,
                   cat(adapters_[wanted.front().adapter].path, ": ",
-                      quote(naming.several[0] + wanted.front().name, kKeyText), " and ",
-                      quote(naming.several[1] + wanted.front().name, kKeyText), " in ", base_path(),
-                      " may both be meant"),
+                      quote(naming.several[0] + wanted.front().name, kMergeKeyText), " and ",
+                      quote(naming.several[1] + wanted.front().name, kMergeKeyText), " in ",
+                      base_path(), " may both be meant"),
                   {Remedy::kChooseOne});
     }
     names_ = std::move(naming.names);
     result_.prefix = names_.prefix;
     for (const auto& [from, to] : names_.rewrites) {
       if (from == to) continue;
-      result_.notes.push_back(cat("names of modules: ", quote(from, kKeyText),
-                                  " in the adapter is ", quote(to, kKeyText), " in ", base_path()));
+      result_.notes.push_back(cat("names of modules: ", quote(from, kMergeKeyText),
+                                  " in the adapter is ", quote(to, kMergeKeyText), " in ",
+                                  base_path()));
     }
   }
 
@@ -171,8 +172,8 @@ class Merger {
       candidates.push_back(name);
     }
     const std::string near = nearest(key, candidates);
-    refuse(adapter, cat("is of another base: ", base_path(), " lacks ", quote(key, kKeyText),
-                        near.empty() ? "" : "; its nearest key is " + quote(near, kKeyText)));
+    refuse(adapter, cat("is of another base: ", base_path(), " lacks ", quote(key, kMergeKeyText),
+                        near.empty() ? "" : "; its nearest key is " + quote(near, kMergeKeyText)));
   }
 
   // Returns the parameters that the matrices of a module may be for: its weight, or those of
@@ -233,8 +234,8 @@ class Merger {
     group.absent.push_back(key);
     group_by_key_[key] = &group;
     if (options_.facts.tied != true) {
-      result_.notes.push_back(cat(quote(key, kKeyText), " is not in ", base_path(),
-                                  " and is treated as tied to ", quote(*embedding, kKeyText)));
+      result_.notes.push_back(cat(quote(key, kMergeKeyText), " is not in ", base_path(),
+                                  " and is treated as tied to ", quote(*embedding, kMergeKeyText)));
     }
     return group;
   }
@@ -247,7 +248,8 @@ class Merger {
       group_by_key_[key] = &fresh;
       ++result_.added;
       const auto& notes = result_.notes;
-      const std::string note = cat(quote(key, kKeyText), " is not in ", base_path(), ": added");
+      const std::string note =
+          cat(quote(key, kMergeKeyText), " is not in ", base_path(), ": added");
       if (std::find(notes.begin(), notes.end(), note) == notes.end()) result_.notes.push_back(note);
       if (is_output_embedding(key)) result_.untied = true;
       return fresh;
@@ -256,7 +258,7 @@ class Merger {
     add_tied_head(i, key, whole);
     if (whole.present.size() + whole.absent.size() == 1) return whole;
     if (std::erase(whole.present, key) + std::erase(whole.absent, key) != 1)
-      refuse(i, cat(quote(key, kKeyText), " occurs twice"));
+      refuse(i, cat(quote(key, kMergeKeyText), " occurs twice"));
     if (whole.present.empty()) result_.added += whole.absent.size();
     TiedGroup& own = groups_.emplace_back();
     (leaves_.contains(key) ? own.present : own.absent).push_back(key);
@@ -279,13 +281,13 @@ class Merger {
         group.absent.push_back(head);
         group_by_key_[head] = &group;
         result_.notes.push_back(
-            cat(quote(head, kKeyText), " was tied to ", quote(key, kKeyText),
+            cat(quote(head, kMergeKeyText), " was tied to ", quote(key, kMergeKeyText),
                 ", which an adapter replaces; it keeps the elements of the base"));
         return;
       }
       case TiedNames::Head::kUnknown:
         throw Error(ErrorCode::kUnsupported,
-                    cat(adapters_[i].path, ": replaces ", quote(key, kKeyText),
+                    cat(adapters_[i].path, ": replaces ", quote(key, kMergeKeyText),
                         ", and neither its task_type nor a config.json of ", base_path(),
                         " tells whether the model has a head that is tied to it"),
                     {Remedy::kModelConfig, {}});
@@ -301,7 +303,7 @@ class Merger {
     if (is_floating(tensor.dtype) && !scaled) return;
     throw Error(
         ErrorCode::kUnsupported,
-        cat(base_path(), ": ", quote(key, kKeyText), " is ", torch_name(tensor.dtype),
+        cat(base_path(), ": ", quote(key, kMergeKeyText), " is ", torch_name(tensor.dtype),
             scaled ? " with scales beside it" : "", "; merging needs it in one floating type"));
   }
 
@@ -310,9 +312,9 @@ class Merger {
     const TensorEntry& own = operands_->base->index().tensors[*group.tensor.base];
     for (const std::string& key : group.present) check_floating(key);
     if (own.shape == tensor.shape) return;
-    refuse(i,
-           cat(quote(tensor.key, kKeyText), " is ", shape_text(tensor.shape), ", but ",
-               quote(group.name(), kKeyText), " is ", shape_text(own.shape), " in ", base_path()));
+    refuse(i, cat(quote(tensor.key, kMergeKeyText), " is ", shape_text(tensor.shape), ", but ",
+                  quote(group.name(), kMergeKeyText), " is ", shape_text(own.shape), " in ",
+                  base_path()));
   }
 
   // Returns whether replaced embeddings stay tied; peft knows these two names.
@@ -336,13 +338,13 @@ class Merger {
       TiedGroup& group = own && !keeps ? separated(i, key) : group_for(i, name, tensor.shape);
       check_group(i, group, tensor);
       if (group.by_other) {
-        refuse(i, cat(quote(key, kKeyText), group.tensor.replacement
-                                                ? " is replaced by another adapter too"
-                                                : " is updated and replaced"));
+        refuse(i, cat(quote(key, kMergeKeyText), group.tensor.replacement
+                                                     ? " is replaced by another adapter too"
+                                                     : " is updated and replaced"));
       }
       if (!set.insert(&group).second) {
         if (!equal_tensors(*adapters_[i].tensors, group.tensor.replacement->second, whole.number)) {
-          refuse(i, cat(quote(key, kKeyText), " and ", quote(group.name(), kKeyText),
+          refuse(i, cat(quote(key, kMergeKeyText), " and ", quote(group.name(), kMergeKeyText),
                         " are one tensor in the base, but differ in the adapter"));
         }
         continue;
@@ -358,23 +360,24 @@ class Merger {
     const auto& a = adapter_tensor(i, *pair.a).shape;
     const auto& b = adapter_tensor(i, *pair.b).shape;
     if (adapter.config.dora != pair.magnitude.has_value() && adapter.config.dora) {
-      refuse(i, cat(quote(pair.module, kKeyText), " has no magnitudes, which use_dora asks for"));
+      refuse(i,
+             cat(quote(pair.module, kMergeKeyText), " has no magnitudes, which use_dora asks for"));
     }
     const std::vector<std::string> names = parameters_of(i, pair.module);
     const std::string name =
         names.size() == 1 && pair.depth == 0 ? names.front() : parameter_of(i, pair, names);
     if (adapter.config.keeps_tied && (is_input_embedding(name) || is_output_embedding(name))) {
       // What peft adds to the two names then depends on the model.
-      throw Error(ErrorCode::kUnsupported,
-                  cat(adapter.path, ": ensure_weight_tying with LoRA on ", quote(name, kKeyText),
-                      " is not merged; merge_and_unload of peft does it"));
+      throw Error(ErrorCode::kUnsupported, cat(adapter.path, ": ensure_weight_tying with LoRA on ",
+                                               quote(name, kMergeKeyText),
+                                               " is not merged; merge_and_unload of peft does it"));
     }
     std::vector<std::int64_t> shape = b.size() == 2 && a.size() == 2
                                           ? std::vector<std::int64_t>{b[0], a[1]}
                                           : std::vector<std::int64_t>{};
     TiedGroup& group = group_for(i, name, shape);
     if (wholes_.contains(&group) || !group.tensor.base)
-      refuse(i, cat(quote(group.name(), kKeyText), " is updated and replaced"));
+      refuse(i, cat(quote(group.name(), kMergeKeyText), " is updated and replaced"));
     const TensorEntry& weight = operands_->base->index().tensors[*group.tensor.base];
     for (const std::string& key : group.present) check_floating(key);
     LoraStep step;
@@ -383,10 +386,10 @@ class Merger {
     step.b = *pair.b;
     step.magnitude = pair.magnitude;
     if (!fit(i, pair, group.name(), weight.shape, step)) {
-      refuse(i,
-             cat(quote(pair.module, kKeyText), " has A ", shape_text(a), " and B ", shape_text(b),
-                 rank_text(adapter.config, pair.module), ", but ", quote(group.name(), kKeyText),
-                 " is ", shape_text(weight.shape), " in ", base_path()));
+      refuse(i, cat(quote(pair.module, kMergeKeyText), " has A ", shape_text(a), " and B ",
+                    shape_text(b), rank_text(adapter.config, pair.module), ", but ",
+                    quote(group.name(), kMergeKeyText), " is ", shape_text(weight.shape), " in ",
+                    base_path()));
     }
     if (step.experts > 1 && weight.shape[1] == weight.shape[2])
       step.turned = square_experts_are_turned(i, group.name());
@@ -429,7 +432,7 @@ class Merger {
       if (b[1] != rank && b[1] != 0 && rank % b[1] == 0) {
         throw Error(
             ErrorCode::kUnsupported,
-            cat(adapters_[i].path, ": ", quote(pair.module, kKeyText), " is a convolution of ",
+            cat(adapters_[i].path, ": ", quote(pair.module, kMergeKeyText), " is a convolution of ",
                 rank / b[1], " groups, which peft does not merge"));
       }
       return b[1] == rank && b[0] == w[0] && numel_from(b, 2) == 1 &&
@@ -451,10 +454,10 @@ class Merger {
     const std::optional<bool> turned = orientation_.turned(key);
     if (turned.value_or(said) == said && turned) return said;
     result_.notes.push_back(
-        turned ? cat(quote(key, kKeyText), " is ", *turned ? "[in, out]" : "[out, in]",
+        turned ? cat(quote(key, kMergeKeyText), " is ", *turned ? "[in, out]" : "[out, in]",
                      " like the weights near it, although fan_in_fan_out says otherwise")
-               : cat(quote(key, kKeyText), " is taken to be ", said ? "[in, out]" : "[out, in]",
-                     ", as fan_in_fan_out says; it is square"));
+               : cat(quote(key, kMergeKeyText), " is taken to be ",
+                     said ? "[in, out]" : "[out, in]", ", as fan_in_fan_out says; it is square"));
     return turned.value_or(said);
   }
 
@@ -480,8 +483,8 @@ class Merger {
     if (ways.size() == 1) return at->second = *ways.begin();
     const ExpertsOrder order = experts_order(adapters_[i].config, options_.facts.model_type);
     if (!order.guess.empty()) {
-      result_.notes.push_back(cat("stacked weights that are square, such as ", quote(key, kKeyText),
-                                  ", are taken to be ", order.guess));
+      result_.notes.push_back(cat("stacked weights that are square, such as ",
+                                  quote(key, kMergeKeyText), ", are taken to be ", order.guess));
     }
     return at->second = order.turned;
   }
@@ -513,7 +516,7 @@ class Merger {
     std::sort(wrapped.begin(), wrapped.end(),
               [](const auto* a, const auto* b) { return a->depth > b->depth; });
     if (wrapped.size() != names.size() || names.size() > kMaxParameters) {
-      refuse(i, cat(quote(pair.module, kKeyText), " has matrices for ", wrapped.size(),
+      refuse(i, cat(quote(pair.module, kMergeKeyText), " has matrices for ", wrapped.size(),
                     " parameters, but target_parameters names ", names.size(), " of it"));
     }
     std::vector<std::vector<std::string>> orders;
@@ -534,7 +537,7 @@ class Merger {
     }
     if (order.empty()) {
       throw Error(ErrorCode::kUnsupported,
-                  cat(adapters_[i].path, ": the matrices of ", quote(pair.module, kKeyText),
+                  cat(adapters_[i].path, ": the matrices of ", quote(pair.module, kMergeKeyText),
                       orders.empty() ? " fit no order of its target_parameters"
                                      : " fit its target_parameters in several orders"));
     }
@@ -548,7 +551,7 @@ class Merger {
     const std::string key = key_of(name);
     if (!leaves_.contains(key)) {
       throw Error(ErrorCode::kUnsupported,
-                  cat(adapters_[i].path, ": ", quote(pair.module, kKeyText),
+                  cat(adapters_[i].path, ": ", quote(pair.module, kMergeKeyText),
                       " has a bias (lora_bias), and the base's module has none to add it to"));
     }
     TiedGroup& group = group_of(key);
@@ -570,8 +573,8 @@ class Merger {
                  module.ends_with("." + rows.module);
         });
     if (found == config.tokens.end()) {
-      refuse(i, cat("trainable_token_indices does not tell which rows of ", quote(module, kKeyText),
-                    " it holds"));
+      refuse(i, cat("trainable_token_indices does not tell which rows of ",
+                    quote(module, kMergeKeyText), " it holds"));
     }
     const TensorEntry& rows = adapter_tensor(i, number);
     TiedGroup& group = group_for(i, weight_of(module), {});
@@ -583,9 +586,10 @@ class Merger {
                         return row < static_cast<std::uint64_t>(shape[0]);
                       });
     if (!fits) {
-      refuse(i, cat(quote(module, kKeyText), " has ", shape_text(rows.shape), " for ",
+      refuse(i, cat(quote(module, kMergeKeyText), " has ", shape_text(rows.shape), " for ",
                     found->rows.size(), " rows of trainable_token_indices, but ",
-                    quote(group.name(), kKeyText), " is ", shape_text(shape), " in ", base_path()));
+                    quote(group.name(), kMergeKeyText), " is ", shape_text(shape), " in ",
+                    base_path()));
     }
     LoraStep step;
     step.kind = LoraStep::Kind::kRows;
