@@ -14,7 +14,6 @@
 #include "formats/state/content/state_parts.h"
 #include "formats/state/model/select.h"
 #include "formats/state/rewrite/optimizer_state.h"
-#include "formats/state/rewrite/rule_scope.h"
 
 namespace fsdp::formats {
 namespace {
@@ -124,10 +123,11 @@ class Renamer {
 
   Renamed run() {
     find_names();
-    const ScopedRules scoped = scoped_rules(rules_, targets(), names_, leading_);
+    ScopedRules scoped = scoped_rules(rules_, targets(), names_, leading_);
     const NameMap names(scoped.rules, names_, leading_);
     names_map_ = &names;
     out_.wrappers = names.wrappers();
+    out_.scopes = std::move(scoped.scopes);
     const RuleTable table(names.key_rules());
     const RuleTable beside(scoped.beside);
     std::vector<char> used(table.size(), 0);

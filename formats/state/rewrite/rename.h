@@ -9,6 +9,7 @@
 
 #include "formats/containers/pickle/value.h"
 #include "formats/state/model/name_map.h"
+#include "formats/state/rewrite/rule_scope.h"
 
 namespace fsdp::formats {
 
@@ -17,6 +18,7 @@ struct Renamed {
   std::vector<std::pair<std::string, std::string>> renamed;  // keys of leaves, old and new
   std::vector<std::string> dropped;                          // keys of dropped leaves
   std::vector<std::string> wrappers;                         // stripped wrappers
+  std::vector<RuleScope> scopes;                             // what each rule applied to
 };
 
 // Names of parameters occur as the keys of models (see state_parts_of), in `state` and in the

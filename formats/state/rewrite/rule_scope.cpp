@@ -33,6 +33,10 @@ std::string place_text(const std::string& part) {
   return part.empty() ? std::string("the state dict") : quote(part, 200);
 }
 
+std::string text_of(const NameRule& rule) {
+  return rule.from + "=" + rule.to;
+}
+
 Error partial(const std::string& what, Hint hint = {}) {
   return Error(ErrorCode::kUsage, what, std::move(hint));
 }
@@ -95,8 +99,11 @@ class Scoping {
 
   // ---- prefixes
 
+  void say(std::string rule, bool names) { out_.scopes.push_back({std::move(rule), names}); }
+
   void strip(const std::string& text) {
     if (is_for_keys(text) || text.empty()) {
+      say(text, false);
       out_.rules.strip.push_back(text);
       return;
     }
@@ -110,6 +117,7 @@ class Scoping {
            counted([&](std::size_t i) { return has(seen_[i].name()); })) {
         if (count.some()) throw some_have(prefix, part, count);
       }
+      say(text, true);
       out_.rules.strip.push_back(text);
       return;
     }
@@ -131,6 +139,7 @@ class Scoping {
       others = others || !parameter || !names;
       if (parameter && !names && prefix.size() > seen_[i].begin) moved.insert(seen_[i].name());
     }
+    say(text, names);
     if (names) out_.rules.strip.push_back(text);
     if (others && names) out_.beside.push_back({prefix, ""});
     if (others && !names) out_.rules.strip.push_back('/' + text);
@@ -201,6 +210,7 @@ class Scoping {
     std::vector<NameRule> candidates;
     for (const NameRule& rule : rules_.renames) {
       if (is_for_keys(rule.from)) {
+        say(text_of(rule), false);
         out_.rules.renames.push_back(rule);
       } else {
         candidates.push_back(rule);
@@ -218,12 +228,13 @@ class Scoping {
       const NameRule& rule = table.rule(r);
       const Match& match = matches[r];
       const NameRule for_keys{'/' + rule.from, rule.to};
+      say(text_of(rule), !match.any || match.names);
       if (!match.any) {
         out_.rules.renames.push_back(rule);
         continue;
       }
       if (match.optimizer != nullptr) throw optimizer_alone(rule, *match.optimizer);
-      refuse_left_names(match.moved, rule.from + "=" + rule.to);
+      refuse_left_names(match.moved, text_of(rule));
       if (match.names) {
         derived.emplace_back(*match.names, match.part);
         if (match.other) out_.beside.push_back(rule);
@@ -263,7 +274,7 @@ class Scoping {
   }
 
   static Error optimizer_alone(const NameRule& rule, const RuleTarget& target) {
-    return partial(cat(quote(rule.from + "=" + rule.to, 200), " renames parameters only in ",
+    return partial(cat(quote(text_of(rule), 200), " renames parameters only in ",
                        quote(target.part, 200),
                        "; a rule for the keys of the model renames them everywhere, and one that "
                        "begins with '/' only these keys"));
@@ -316,6 +327,7 @@ class Scoping {
     std::unordered_map<std::string, std::string> names;  // names dropped in a model, and their keys
     for (const std::string& glob : rules_.drop) {
       if (is_for_keys(glob)) {
+        say(glob, false);
         out_.rules.drop.push_back(glob);
         continue;
       }
@@ -328,6 +340,7 @@ class Scoping {
         dropped[i] = static_cast<char>(dropped[i] | hit[i]);
       }
       out_.rules.drop.push_back(any ? '/' + glob : glob);
+      say(glob, !any);
       if (!any) continue;
       std::unordered_set<std::string> cut;  // models that lose a part
       for (const auto& [part, count] : counted([&](std::size_t i) { return hit[i] != 0; })) {
@@ -336,8 +349,10 @@ class Scoping {
       }
       for (std::size_t i = 0; i < targets_.size(); ++i) {
         if (hit[i] != 0 && targets_[i].kind == PartKind::kModel && targets_[i].name_length != 0 &&
-            cut.contains(targets_[i].part))
+            cut.contains(targets_[i].part)) {
           names.emplace(name_of(targets_[i]), targets_[i].part);
+          out_.scopes.back().names = true;
+        }
       }
     }
     for (std::size_t i = 0; i < targets_.size(); ++i) {

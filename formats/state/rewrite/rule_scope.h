@@ -22,6 +22,12 @@ struct RuleTarget {
   std::size_t name_length = 0;       // 0: it has no name
 };
 
+// What a rule, as the user wrote it, applies to.
+struct RuleScope {
+  std::string rule;    // "FROM=TO", a prefix or a glob
+  bool names = false;  // names of parameters, wherever they occur; otherwise whole keys
+};
+
 // The rules after their scope is decided.
 struct ScopedRules {
   // For NameMap: a leading '/' marks rules for whole keys, the others apply to names.
@@ -29,6 +35,7 @@ struct ScopedRules {
   // Rules for whole keys of leaves that are not parameters: these leaves share a front with
   // parameters, whose new names follow from `rules`.
   std::vector<NameRule> beside;
+  std::vector<RuleScope> scopes;  // of all rules but those of wrappers
 };
 
 // Note [whole keys first]

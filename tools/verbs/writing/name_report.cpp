@@ -38,6 +38,14 @@ void add_name_report(const formats::Renamed& renamed, bool auto_strip, bool dry_
   if (auto_strip && renamed.wrappers.empty())
     extras.lines.emplace_back("stripped: nothing, no name has a wrapper's prefix");
   extras.lines.push_back("renamed: " + keys_text(renamed.renamed.size()));
+  list_names(
+      renamed.scopes.size(),
+      [&](std::size_t i) {
+        const auto& [rule, names] = renamed.scopes[i];
+        return formats::quote(rule, 200) +
+               (names ? ": names of parameters, wherever they occur" : ": whole keys");
+      },
+      extras.lines);
   if (dry_run) {
     list_names(
         renamed.renamed.size(),
@@ -52,6 +60,10 @@ void add_name_report(const formats::Renamed& renamed, bool auto_strip, bool dry_
         renamed.dropped.size(), [&](std::size_t i) { return escape(renamed.dropped[i]); },
         extras.lines);
   }
+  formats::Json::Array rules;
+  for (const auto& [rule, names] : renamed.scopes)
+    rules.push_back(
+        formats::Json::Object{{"rule", rule}, {"applies_to", names ? "names" : "keys"}});
   formats::Json::Array renames;
   for (const auto& [from, to] : renamed.renamed)
     renames.push_back(formats::Json::Object{{"from", from}, {"to", to}});
@@ -60,6 +72,7 @@ void add_name_report(const formats::Renamed& renamed, bool auto_strip, bool dry_
   extras.members.emplace_back("renamed", renamed.renamed.size());
   extras.members.emplace_back("dropped", renamed.dropped.size());
   extras.members.emplace_back("wrappers", std::move(wrappers));
+  extras.members.emplace_back("rules", std::move(rules));
   extras.members.emplace_back("renames", std::move(renames));
   extras.members.emplace_back("dropped_keys", std::move(dropped));
 }

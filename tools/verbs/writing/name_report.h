@@ -19,8 +19,8 @@ inline constexpr std::size_t kMaxNamesListed = 20;
 void list_names(std::size_t count, const std::function<std::string(std::size_t)>& line,
                 std::vector<std::string>& lines);
 
-// Adds the changed names.  `auto_strip`: --strip-prefix auto was given.  `dry_run`: new names are
-// listed for users too; dropped names always are.
+// Adds what each rule applied to, and the changed names.  `auto_strip`: --strip-prefix auto was
+// given.  `dry_run`: new names are listed for users too; dropped names always are.
 void add_name_report(const formats::Renamed& renamed, bool auto_strip, bool dry_run,
                      ReportExtras& extras);
 

@@ -127,6 +127,24 @@ TEST(Rename, a_rule_is_about_whole_keys_where_it_matches_any) {
             (KeyPath{"model", "x.y.w"}));
 }
 
+TEST(Rename, what_a_rule_applied_to_is_said) {
+  const auto scopes = [](const NameRules& rules) {
+    std::vector<std::string> out;
+    for (const RuleScope& scope : rename(trained(), rules).scopes)
+      out.push_back(scope.rule + (scope.names ? ": names" : ": keys"));
+    return out;
+  };
+  NameRules rules = renames({{"/step", "steps"}, {"model.a", "model.x"}, {"b", "y"}});
+  rules.strip = {"optim"};
+  EXPECT_THAT(scopes(rules), ElementsAre("optim: keys", "/step=steps: keys",
+                                         "model.a=model.x: names", "b=y: names"));
+  NameRules drop;
+  drop.drop = {"step", "a.*"};
+  EXPECT_THAT(scopes(drop), ElementsAre("step: keys", "a.*: names"));
+  drop.drop = {"model.a.*", "/model.b.*"};
+  EXPECT_THAT(scopes(drop), ElementsAre("model.a.*: names", "/model.b.*: keys"));
+}
+
 TEST(Rename, a_prefix_that_some_names_have_is_refused) {
   NameRules strip;
   strip.strip = {"model"};
