@@ -123,22 +123,17 @@ class Renamer {
 
   Renamed run() {
     find_names();
-    ScopedRules scoped = scoped_rules(rules_, targets(), names_, leading_);
-    const NameMap names(scoped.rules, names_, leading_);
-    names_map_ = &names;
-    out_.wrappers = names.wrappers();
-    out_.scopes = std::move(scoped.scopes);
-    const RuleTable table(names.key_rules());
-    const RuleTable beside(scoped.beside);
+    scoped_ = scoped_rules(rules_, targets(), names_, leading_);
+    const RuleTable& table = scoped_.keys;
     std::vector<char> used(table.size(), 0);
-    std::vector<char> used_globs(names.key_globs().size(), 0);
+    std::vector<char> used_globs(scoped_.key_globs.size(), 0);
     std::vector<PlacedLeaf> kept;
     kept.reserve(leaves_.size());
     for (std::size_t i = 0; i < leaves_.size(); ++i) {
       PlacedLeaf& leaf = leaves_[i];
       // Both must run: each marks the rules that it used.
       const bool named = rename_names(leaf, i);
-      const bool dropped = is_dropped(leaf, names.key_globs(), used_globs);
+      const bool dropped = is_dropped(leaf, scoped_.key_globs, used_globs);
       if (!named || dropped) {
         out_.dropped.push_back(leaf.was);
         continue;
@@ -147,8 +142,8 @@ class Renamer {
       if (const auto match = table.find(key)) {
         used[match->rule] = 1;
         move_leaf(leaf, match->bytes, table.rule(match->rule).to);
-      } else if (const auto other = beside.find(key); other && !namings_[i].place) {
-        move_leaf(leaf, other->bytes, beside.rule(other->rule).to);
+      } else if (const auto other = scoped_.beside.find(key); other && !namings_[i].place) {
+        move_leaf(leaf, other->bytes, scoped_.beside.rule(other->rule).to);
       }
       std::string now = joined(key_path(leaf));
       if (now != leaf.was) out_.renamed.emplace_back(leaf.was, std::move(now));
@@ -156,7 +151,9 @@ class Renamer {
     }
     for (std::size_t i = 0; i < table.size(); ++i) check_used(used[i], table.rule(i).from);
     for (std::size_t i = 0; i < used_globs.size(); ++i)
-      check_used(used_globs[i], names.key_globs()[i].text());
+      check_used(used_globs[i], scoped_.key_globs[i].text());
+    out_.wrappers = std::move(scoped_.wrappers);
+    out_.scopes = std::move(scoped_.scopes);
     out_.content = rebuilt(kept);
     return std::move(out_);
   }
@@ -234,7 +231,7 @@ class Renamer {
     }
     if (!naming.place) return true;
     const std::string name = name_of(leaf, *naming.place);
-    const auto renamed = names_map_->renamed(name);
+    const auto renamed = scoped_.renamed(name);
     if (!renamed) return false;
     PlacedStep& step = leaf.path[naming.place->step];
     if (naming.kind == PartKind::kModel) step.container = with_renamed_modules(step.container);
@@ -266,7 +263,7 @@ class Renamer {
         items.push_back(item);
         continue;
       }
-      const auto renamed = names_map_->renamed(*name);
+      const auto renamed = scoped_.renamed(*name);
       changed_ = changed_ || renamed != *name;
       if (!renamed) continue;
       const auto [at, fresh] = taken.try_emplace(*renamed, *name);
@@ -313,7 +310,7 @@ class Renamer {
         continue;
       }
       std::string module = *name.as_string();
-      if (!module.empty()) module = names_map_->renamed_module(module);
+      if (!module.empty()) module = scoped_.renamed_module(module);
       const auto [at, fresh] = places.try_emplace(module, renamed.size());
       if (fresh) {
         renamed.emplace_back(Value::string(module), value);
@@ -343,7 +340,7 @@ class Renamer {
   std::vector<std::string> names_;
   std::vector<std::string> leading_;
   std::map<std::size_t, Value> lists_;  // of names, by leaf
-  const NameMap* names_map_ = nullptr;
+  ScopedRules scoped_;
   bool changed_ = false;
   std::unordered_map<const void*, std::pair<Value, Value>>
       modules_;  // containers, and changed ones

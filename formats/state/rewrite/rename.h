@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "formats/containers/pickle/value.h"
-#include "formats/state/model/name_map.h"
 #include "formats/state/rewrite/rule_scope.h"
 
 namespace fsdp::formats {
@@ -30,7 +29,7 @@ struct Renamed {
 //
 // Containers keep their kinds and attributes.  `read` returns the value behind a placeholder.
 // Throws: kUsage; kRekeyCollision naming both keys; kRekeyUnused for a rule that matches nothing;
-// kName if nothing would be left of a name; what `read` and NameMap throw.
+// kName if nothing would be left of a name; what `read` and scoped_rules throw.
 Renamed rename_content(const Value& content, const NameRules& rules,
                        const std::function<Value(const Value&)>& read);
 

@@ -2,6 +2,7 @@
 #include "formats/state/rewrite/rule_scope.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <optional>
 #include <string_view>
@@ -11,10 +12,31 @@
 
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
-#include "formats/state/model/select.h"
 
 namespace fsdp::formats {
 namespace {
+
+constexpr std::array<std::string_view, 4> kWrappers = {
+    "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_forward_module"};
+constexpr std::string_view kModule = "module.";
+
+// Returns the name without wrappers, and adds those found to `found` as prefixes.
+std::string without_wrappers(std::string_view name, std::vector<std::string>* found = nullptr) {
+  std::string out;
+  for (std::size_t at = 0; at <= name.size();) {
+    const std::size_t dot = std::min(name.find('.', at), name.size());
+    const std::string_view component = name.substr(at, dot - at);
+    if (std::ranges::find(kWrappers, component) == kWrappers.end()) {
+      if (at != 0 && !out.empty()) out += '.';
+      out += component;
+    } else if (found != nullptr) {
+      const std::string prefix = std::string(component) + ".";
+      if (std::ranges::find(*found, prefix) == found->end()) found->push_back(prefix);
+    }
+    at = dot + 1;
+  }
+  return out;
+}
 
 bool is_for_keys(std::string_view text) {
   return text.starts_with('/');
@@ -49,25 +71,29 @@ struct Count {
   bool some() const { return hit != 0 && hit != total; }
 };
 
+}  // namespace
+
 class Scoping {
  public:
   Scoping(const NameRules& rules, std::span<const RuleTarget> targets,
           std::span<const std::string> names, std::span<const std::string> leading)
-      : rules_(rules), targets_(targets), names_(names), leading_(leading) {}
+      : rules_(rules), targets_(targets), names_(names) {
+    if (rules.strip_wrappers) find_wrappers(leading);
+  }
 
   ScopedRules run() {
-    out_.rules.strip_wrappers = rules_.strip_wrappers;
-    out_.rules.drop_names = rules_.drop_names;
     look();
     for (const std::string& prefix : rules_.strip) strip(prefix);
     look();
     rename();
     drop();
+    out_.keys = RuleTable(std::move(for_keys_));
+    out_.beside = RuleTable(std::move(beside_));
     return std::move(out_);
   }
 
  private:
-  // A key, and the place of the parameter's name in it after the rules so far.
+  // A key, and the place of the parameter's name in it after prefixes are stripped.
   struct Seen {
     std::string key;
     std::size_t begin = 0;
@@ -75,75 +101,98 @@ class Scoping {
     std::string_view name() const { return std::string_view(key).substr(begin, length); }
   };
 
+  void find_wrappers(std::span<const std::string> leading) {
+    out_.strip_wrappers_ = true;
+    for (const std::string& name : names_) (void)without_wrappers(name, &out_.wrappers);
+    out_.strip_module_ =
+        !leading.empty() && std::ranges::all_of(leading, [](const std::string& name) {
+          const std::string bare = without_wrappers(name);
+          return bare.starts_with(kModule) && bare.size() != kModule.size();
+        });
+    if (out_.strip_module_) out_.wrappers.emplace_back(kModule);
+  }
+
   void look() {
-    NameRules so_far;
-    so_far.strip_wrappers = rules_.strip_wrappers;
-    for (const std::string& prefix : out_.rules.strip) {
-      if (!is_for_keys(prefix)) so_far.strip.push_back(prefix);
-    }
-    const NameMap map(so_far, names_, leading_);
     seen_.clear();
     seen_.reserve(targets_.size());
     for (const RuleTarget& target : targets_) {
       Seen seen{target.key, target.name_begin, target.name_length};
       if (seen.length != 0) {
-        const std::string bare = map.stripped(seen.name());
+        const std::string bare = out_.stripped(seen.name());
         seen.key.replace(seen.begin, seen.length, bare);
         seen.length = bare.size();
       }
       seen_.push_back(std::move(seen));
     }
     bare_names_.clear();
-    for (const std::string& name : names_) bare_names_.push_back(map.stripped(name));
+    for (const std::string& name : names_) bare_names_.push_back(out_.stripped(name));
+  }
+
+  void say(const std::string& rule, bool names) { out_.scopes.push_back({rule, names}); }
+
+  // The matches of a rule.
+  struct Match {
+    bool any = false;
+    bool level = false;                          // a level above a model
+    bool other = false;                          // neither a level of a model nor a parameter
+    std::string part;                            // the part whose parameters it renames
+    std::optional<NameRule> names;               // ... by their names
+    std::unordered_set<std::string_view> moved;  // parameters moved out of their level
+    const RuleTarget* optimizer = nullptr;       // the first parameter matched only in an optimizer
+  };
+
+  // Places a rule that matches whole keys: for names if it has such a form, or for keys.
+  void place(const NameRule& rule, const std::string& text, const Match& match) {
+    if (match.optimizer != nullptr) throw optimizer_alone(rule, *match.optimizer);
+    refuse_left_names(match.moved, text);
+    say(text, match.names.has_value());
+    if (!match.names) {
+      for_keys_.push_back(rule);
+    } else if (match.other) {
+      beside_.push_back(rule);
+    }
   }
 
   // ---- prefixes
 
-  void say(std::string rule, bool names) { out_.scopes.push_back({std::move(rule), names}); }
-
   void strip(const std::string& text) {
-    if (is_for_keys(text) || text.empty()) {
-      say(text, false);
-      out_.rules.strip.push_back(text);
-      return;
-    }
-    const std::string prefix = text.ends_with('.') ? text : text + '.';
+    std::string prefix = is_for_keys(text) ? text.substr(1) : text;
+    if (prefix.empty()) throw Error(ErrorCode::kUsage, "the prefix to strip is empty");
+    if (!prefix.ends_with('.')) prefix += '.';
+    const NameRule rule{prefix, ""};
     const auto has = [&](std::string_view key) {
       return key.size() > prefix.size() && key.starts_with(prefix);
     };
-    const bool whole = std::ranges::any_of(seen_, [&](const Seen& seen) { return has(seen.key); });
-    if (!whole) {
-      for (const auto& [part, count] :
-           counted([&](std::size_t i) { return has(seen_[i].name()); })) {
-        if (count.some()) throw some_have(prefix, part, count);
-      }
-      say(text, true);
-      out_.rules.strip.push_back(text);
+    if (is_for_keys(text)) {
+      say(text, false);
+      for_keys_.push_back(rule);
       return;
     }
-    bool names = false;
-    bool others = false;
-    std::unordered_set<std::string_view> moved;  // names that lose the prefix in their level
-    for (const auto& [part, count] : counted([&](std::size_t i) { return has(seen_[i].key); })) {
-      if (targets_[part].kind != PartKind::kModel) continue;
-      const std::string front = front_of(targets_[part].part);
-      if (prefix.size() <= front.size()) continue;
-      if (count.some()) throw some_have(prefix, part, count);
-      names = names || (count.hit != 0 && front.empty());
-    }
+    Match match;
     for (std::size_t i = 0; i < seen_.size(); ++i) {
-      if (!has(seen_[i].key)) continue;
-      if (is_optimizer(targets_[i].kind) && seen_[i].length != 0 && prefix.size() > seen_[i].begin)
-        throw optimizer_alone({prefix, ""}, targets_[i]);
-      const bool parameter = targets_[i].kind == PartKind::kModel && seen_[i].length != 0;
-      others = others || !parameter || !names;
-      if (parameter && !names && prefix.size() > seen_[i].begin) moved.insert(seen_[i].name());
+      if (has(seen_[i].key)) note(i, rule, prefix.size(), match);
     }
+    for (const auto& [first, count] : counted([&](std::size_t i) {
+           return has(match.any ? std::string_view(seen_[i].key) : seen_[i].name());
+         })) {
+      const RuleTarget& target = targets_[first];
+      const bool below = prefix.size() > front_of(target.part).size();
+      if (count.some() && (!match.any || (target.kind == PartKind::kModel && below)))
+        throw some_have(prefix, first, count);
+    }
+    if (match.any) {
+      place(rule, text, match);
+      if (match.names) out_.strip_.push_back(prefix);
+      return;
+    }
+    const bool names = std::ranges::any_of(
+        names_, [&](const std::string& name) { return out_.stripped(name).starts_with(prefix); });
     say(text, names);
-    if (names) out_.rules.strip.push_back(text);
-    if (others && names) out_.beside.push_back({prefix, ""});
-    if (others && !names) out_.rules.strip.push_back('/' + text);
-    refuse_left_names(moved, prefix);
+    if (names) {
+      out_.strip_.push_back(prefix);
+    } else {
+      for_keys_.push_back(rule);
+    }
   }
 
   // Counts the parameters of each part, by its first target.
@@ -195,55 +244,48 @@ class Scoping {
 
   // ---- renames
 
-  // The matches of a rule.
-  struct Match {
-    bool any = false;
-    bool level = false;                          // a level above a model
-    bool other = false;                          // neither a level of a model nor a parameter
-    std::string part;                            // the part whose parameters it renames
-    std::optional<NameRule> names;               // ... by their names
-    std::unordered_set<std::string_view> moved;  // parameters moved out of their level
-    const RuleTarget* optimizer = nullptr;       // the first parameter matched only in an optimizer
-  };
-
   void rename() {
     std::vector<NameRule> candidates;
     for (const NameRule& rule : rules_.renames) {
       if (is_for_keys(rule.from)) {
         say(text_of(rule), false);
-        out_.rules.renames.push_back(rule);
+        for_keys_.push_back({rule.from.substr(1), rule.to});
       } else {
         candidates.push_back(rule);
       }
     }
-    if (candidates.empty()) return;
     const RuleTable table(std::move(candidates));
     std::vector<Match> matches(table.size());
     for (std::size_t i = 0; i < targets_.size(); ++i) {
       if (const auto found = table.find(seen_[i].key))
         note(i, table.rule(found->rule), found->bytes, matches[found->rule]);
     }
+    std::vector<NameRule> for_names;
     std::vector<std::pair<NameRule, std::string>> derived;  // with their parts
     for (std::size_t r = 0; r < table.size(); ++r) {
       const NameRule& rule = table.rule(r);
       const Match& match = matches[r];
-      const NameRule for_keys{'/' + rule.from, rule.to};
-      say(text_of(rule), !match.any || match.names);
       if (!match.any) {
-        out_.rules.renames.push_back(rule);
+        say(text_of(rule), true);
+        for_names.push_back(rule);
         continue;
       }
-      if (match.optimizer != nullptr) throw optimizer_alone(rule, *match.optimizer);
-      refuse_left_names(match.moved, text_of(rule));
-      if (match.names) {
-        derived.emplace_back(*match.names, match.part);
-        if (match.other) out_.beside.push_back(rule);
-        continue;
-      }
-      if (match.other && !match.level && match.moved.empty()) refuse_ambiguous(rule);
-      out_.rules.renames.push_back(for_keys);
+      if (match.other && !match.level && match.moved.empty() && !match.names)
+        refuse_ambiguous(rule);
+      place(rule, text_of(rule), match);
+      if (match.names) derived.emplace_back(*match.names, match.part);
     }
-    add_derived(derived);
+    add_derived(derived, for_names);
+    // A rule that matches neither a key nor a name stays a rule for keys, which reports it.
+    const RuleTable names(std::move(for_names));
+    std::vector<char> used(names.size(), 0);
+    for (const std::string& name : bare_names_) {
+      if (const auto found = names.find(name)) used[found->rule] = 1;
+    }
+    std::vector<NameRule> kept;
+    for (std::size_t r = 0; r < names.size(); ++r)
+      (used[r] != 0 ? kept : for_keys_).push_back(names.rule(r));
+    out_.names_ = RuleTable(std::move(kept));
   }
 
   void note(std::size_t i, const NameRule& rule, std::size_t bytes, Match& match) const {
@@ -251,7 +293,7 @@ class Scoping {
     const Seen& seen = seen_[i];
     match.any = true;
     if (is_optimizer(target.kind) && seen.length != 0 && bytes > seen.begin) {
-      if (bytes <= seen.begin + seen.length) match.optimizer = &target;
+      if (bytes <= seen.begin + seen.length + 1) match.optimizer = &target;
       return;
     }
     if (target.kind != PartKind::kModel || seen.length == 0) {
@@ -293,8 +335,8 @@ class Scoping {
 
   // Rules for the names of one model apply to all models that have such names; therefore their
   // rules must agree.
-  void add_derived(const std::vector<std::pair<NameRule, std::string>>& derived) {
-    if (derived.empty()) return;
+  void add_derived(const std::vector<std::pair<NameRule, std::string>>& derived,
+                   std::vector<NameRule>& for_names) const {
     std::vector<NameRule> rules;
     std::map<std::string, std::vector<std::string_view>> parts;  // parts of each rule's `from`
     for (const auto& [rule, part] : derived) {
@@ -317,7 +359,7 @@ class Scoping {
                         quote(table.rule(found->rule).from, 200),
                         ", or begin the rule with '/' for its keys alone"));
     }
-    for (NameRule& rule : rules) out_.rules.renames.push_back(std::move(rule));
+    std::ranges::move(rules, std::back_inserter(for_names));
   }
 
   // ---- globs
@@ -328,10 +370,10 @@ class Scoping {
     for (const std::string& glob : rules_.drop) {
       if (is_for_keys(glob)) {
         say(glob, false);
-        out_.rules.drop.push_back(glob);
+        out_.key_globs.emplace_back(glob.substr(1));
         continue;
       }
-      const Glob compiled(glob);
+      Glob compiled(glob);
       std::vector<char> hit(targets_.size(), 0);
       bool any = false;
       for (std::size_t i = 0; i < targets_.size(); ++i) {
@@ -339,8 +381,11 @@ class Scoping {
         any = any || hit[i] != 0;
         dropped[i] = static_cast<char>(dropped[i] | hit[i]);
       }
-      out_.rules.drop.push_back(any ? '/' + glob : glob);
-      say(glob, !any);
+      const bool for_names = !any && std::ranges::any_of(names_, [&](const std::string& name) {
+        return compiled.matches(name);
+      });
+      say(glob, for_names);
+      (for_names ? out_.globs_ : out_.key_globs).push_back(std::move(compiled));
       if (!any) continue;
       std::unordered_set<std::string> cut;  // models that lose a part
       for (const auto& [part, count] : counted([&](std::size_t i) { return hit[i] != 0; })) {
@@ -364,7 +409,7 @@ class Scoping {
                         place_text(found->second), ", and ", quote(targets_[i].key, 200),
                         " would stay; drop both, or begin the glob with '/' for its keys alone"));
     }
-    for (auto& [name, part] : names) out_.rules.drop_names.insert(name);
+    for (auto& [name, part] : names) out_.drop_names_.insert(name);
   }
 
   static std::string name_of(const RuleTarget& target) {
@@ -374,13 +419,37 @@ class Scoping {
   const NameRules& rules_;
   std::span<const RuleTarget> targets_;
   std::span<const std::string> names_;
-  std::span<const std::string> leading_;
   std::vector<Seen> seen_;
   std::vector<std::string> bare_names_;
+  std::vector<NameRule> for_keys_;
+  std::vector<NameRule> beside_;
   ScopedRules out_;
 };
 
-}  // namespace
+std::string ScopedRules::stripped(std::string_view name) const {
+  std::string out = strip_wrappers_ ? without_wrappers(name) : std::string(name);
+  if (strip_module_ && out.starts_with(kModule)) out.erase(0, kModule.size());
+  for (const std::string& prefix : strip_) {
+    if (out.starts_with(prefix)) out.erase(0, prefix.size());
+  }
+  return out;
+}
+
+std::optional<std::string> ScopedRules::renamed(std::string_view name) const {
+  if (drop_names_.contains(name) || any_matches(globs_, name)) return std::nullopt;
+  std::string out = stripped(name);
+  if (const auto match = names_.find(out)) out = names_.apply(out, *match);
+  if (out.empty())
+    throw Error(ErrorCode::kName, quote(name, 200) + " would be left without a name");
+  return out;
+}
+
+std::string ScopedRules::renamed_module(std::string_view module) const {
+  std::string out = stripped(std::string(module) + ".");
+  if (const auto match = names_.find(out)) out = names_.apply(out, *match);
+  while (out.ends_with('.')) out.pop_back();
+  return out;
+}
 
 ScopedRules scoped_rules(const NameRules& rules, std::span<const RuleTarget> targets,
                          std::span<const std::string> names, std::span<const std::string> leading) {

@@ -4,12 +4,17 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
+#include <optional>
+#include <set>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "formats/state/content/state_parts.h"
-#include "formats/state/model/name_map.h"
+#include "formats/state/model/name_rules.h"
+#include "formats/state/model/select.h"
 
 namespace fsdp::formats {
 
@@ -28,14 +33,36 @@ struct RuleScope {
   bool names = false;  // names of parameters, wherever they occur; otherwise whole keys
 };
 
-// The rules after their scope is decided.
-struct ScopedRules {
-  // For NameMap: a leading '/' marks rules for whole keys, the others apply to names.
-  NameRules rules;
-  // Rules for whole keys of leaves that are not parameters: these leaves share a front with
-  // parameters, whose new names follow from `rules`.
-  std::vector<NameRule> beside;
-  std::vector<RuleScope> scopes;  // of all rules but those of wrappers
+// Rules whose scope is decided.  Globs see the original names, renames the stripped ones.
+// Stripping wrappers removes the components _orig_mod (torch.compile), _fsdp_wrapped_module,
+// _checkpoint_wrapped_module and _forward_module (Lightning) anywhere, and `module`
+// (DistributedDataParallel) if every leading name begins with it.
+class ScopedRules {
+ public:
+  // Returns the new name; nothing if it is dropped.  Throws: kName if nothing would be left of it.
+  std::optional<std::string> renamed(std::string_view name) const;
+  // Returns the new path of a module, as the front of its parameters' names; "" for the whole
+  // model.
+  std::string renamed_module(std::string_view module) const;
+  // Returns the name stripped of prefixes and wrappers; applies no other rules.
+  std::string stripped(std::string_view name) const;
+
+  RuleTable keys;  // for whole keys
+  std::vector<Glob> key_globs;
+  // For whole keys of leaves that are not parameters: these leaves share a front with parameters,
+  // whose new names follow from rules for names.
+  RuleTable beside;
+  std::vector<std::string> wrappers;  // those found, as prefixes: "_orig_mod.", "module."
+  std::vector<RuleScope> scopes;      // of all rules but those of wrappers
+
+ private:
+  friend class Scoping;
+  bool strip_wrappers_ = false;
+  bool strip_module_ = false;
+  std::vector<std::string> strip_;  // prefixes with their dots
+  RuleTable names_;
+  std::vector<Glob> globs_;
+  std::set<std::string, std::less<>> drop_names_;
 };
 
 // Note [whole keys first]
@@ -52,8 +79,8 @@ struct ScopedRules {
 // parameters' names elsewhere.  Rules that begin with '/' apply to whole keys and are never
 // refused.
 //
-// `names`: the names of all parameters; `leading`: see NameMap.
-// Throws: kUsage; like NameMap.
+// `names`: the names of all parameters; `leading`: those of the model, or of the optimizer if there
+// is no model.  Throws: kUsage, also for an invalid glob; like RuleTable.
 ScopedRules scoped_rules(const NameRules& rules, std::span<const RuleTarget> targets,
                          std::span<const std::string> names, std::span<const std::string> leading);
 

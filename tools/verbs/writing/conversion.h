@@ -11,7 +11,7 @@
 
 #include "formats/bytes/base/error.h"
 #include "formats/state/checkpoint/checkpoint.h"
-#include "formats/state/model/name_map.h"
+#include "formats/state/model/name_rules.h"
 #include "tools/base/common.h"
 #include "tools/base/verb.h"
 #include "tools/verbs/writing/writing.h"
