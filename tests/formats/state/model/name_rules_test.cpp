@@ -15,11 +15,11 @@ using Names = std::vector<std::string>;
 
 TEST(RuleTable, rules_that_cannot_be_meant_are_refused) {
   expect_error(ErrorCode::kRekeyCollision, "'a' is to become 'b' and 'c'", [] {
-    RuleTable({{"a", "b"}, {"a", "c"}});
+    RuleTable(std::vector<NameRule>{{"a", "b"}, {"a", "c"}});
   });
-  expect_error(ErrorCode::kUsage, "'a.=b'", [] { RuleTable({{"a.", "b"}}); });
+  expect_error(ErrorCode::kUsage, "'a.=b'", [] { RuleTable(std::vector<NameRule>{{"a.", "b"}}); });
   expect_error(ErrorCode::kUsage, "TO ends with a dot, but FROM does not", [] {
-    RuleTable({{"a", "b."}});
+    RuleTable(std::vector<NameRule>{{"a", "b."}});
   });
 }
 
