@@ -274,9 +274,10 @@ int run_within_budget(Verb& verb, const CLI::App& words, const TypedCommon& type
     const formats::BudgetScope scope(budget);
     return verb.run(common, streams_for(common, out, err));
   } catch (const Error& error) {
-    const std::string path = formats::escape(common.path);
-    const bool own = std::string_view(error.what()).starts_with(path + ": no such file");
-    const std::string meant = own ? meant_path(common.path) : std::string();
+    std::error_code unknown;
+    if (error.code() != ErrorCode::kNotFound || std::filesystem::exists(common.path, unknown))
+      throw;
+    const std::string meant = meant_path(common.path);
     if (meant.empty()) throw;
     throw Error(error.code(), error.what() + meant);
   } catch (const formats::OverWork& error) {
