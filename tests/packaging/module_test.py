@@ -71,7 +71,7 @@ class ModuleTest(unittest.TestCase):
         self.assertEqual(fsdp_ckpt.convert(FOLDER, self.path("full.safetensors"), drop_values=True, keys="app.model.**").format, "safetensors")
         self.assertTrue(fsdp_ckpt.seal(self.path("three")).sealed)
         self.assertEqual(fsdp_ckpt.verify(self.path("three"), require_seal=True).seal.state, "matches")
-        ids = fsdp_ckpt.rekey(FOLDER, self.path("ids"), to="id", dry_run=True)
+        ids = fsdp_ckpt.rekey(FOLDER, self.path("ids"), key_by="id", dry_run=True)
         self.assertEqual((ids.to, ids.dry_run, os.path.exists(self.path("ids"))), ("by id", True, False))
         saved = fsdp_ckpt.extract(SMALL, "w", self.path("w.npy"))
         self.assertEqual(saved.bytes, os.path.getsize(self.path("w.npy")))

@@ -215,24 +215,24 @@ def reshard(path: Path, out: Path, *, world_size: int, shard: Globs = None, repl
         "max_memory": max_memory}, progress, check)
 
 
-def rekey(path: Path, out: Path, *, to: str, flatten: bool = False, names: Optional[Path] = None, model: Optional[Path] = None,
+def rekey(path: Path, out: Path, *, key_by: str, flatten: bool = False, names: Optional[Path] = None, names_from: Optional[Path] = None,
           copy: bool = False, dry_run: bool = False, force: bool = False, sync: bool = True, seal: bool = False,
           keys: Globs = None, exclude: Globs = None, allow_global: Globs = None, threads: Optional[int] = None,
           max_memory: Size = None, progress: OnProgress = None, check: bool = True) -> Rekeyed:
-    """Changes optimizer state from parameter numbers to names (`to="name"`) and back (`to="id"`)."""
+    """Changes optimizer state from parameter numbers to names (`key_by="name"`) and back (`key_by="id"`)."""
     return _asked(Rekeyed, "rekey", [_path(path), _path(out)], {
-        "to": to, "flatten": flatten, "names": names, "model": model, "copy": copy, "dry_run": dry_run, "force": force,
+        "key_by": key_by, "flatten": flatten, "names": names, "names_from": names_from, "copy": copy, "dry_run": dry_run, "force": force,
         "sync": sync, "seal": seal, "keys": keys, "exclude": exclude, "allow_global": allow_global, "threads": threads,
         "max_memory": max_memory}, progress, check)
 
 
-def rename(path: Path, out: Path, *, names: Optional[Dict[str, str]] = None, map: Optional[Path] = None,
+def rename(path: Path, out: Path, *, names: Optional[Dict[str, str]] = None, rename_file: Optional[Path] = None,
            strip_prefix: Globs = None, drop: Globs = None, copy: bool = False, dry_run: bool = False, force: bool = False,
            sync: bool = True, seal: bool = False, keys: Globs = None, exclude: Globs = None, allow_global: Globs = None,
            threads: Optional[int] = None, max_memory: Size = None, progress: OnProgress = None, check: bool = True) -> Renamed:
     """Gives keys other names: `names` is old to new, the --rename of the command."""
     return _asked(Renamed, "rename", [_path(path), _path(out)], {
-        "rename": [f"{old}={new}" for old, new in (names or {}).items()], "map": map, "strip_prefix": strip_prefix, "drop": drop,
+        "rename": [f"{old}={new}" for old, new in (names or {}).items()], "rename_file": rename_file, "strip_prefix": strip_prefix, "drop": drop,
         "copy": copy, "dry_run": dry_run, "force": force, "sync": sync, "seal": seal, "keys": keys, "exclude": exclude,
         "allow_global": allow_global, "threads": threads, "max_memory": max_memory}, progress, check)
 
@@ -327,14 +327,14 @@ def resize_vocab(path: Path, out: Path, size: int, *, table: Globs = None, fill:
 
 
 def groups(path: Path, out: Path, options: Optional[Dict[str, Any]] = None, *, split: Globs = None,
-           join: Optional[Sequence[int]] = None, keep: Optional[int] = None, of: Optional[str] = None, copy: bool = False,
+           join: Optional[Sequence[int]] = None, options_of: Optional[int] = None, of: Optional[str] = None, copy: bool = False,
            dry_run: bool = False, force: bool = False, sync: bool = True, seal: bool = False, keys: Globs = None, exclude: Globs = None,
            allow_global: Globs = None, threads: Optional[int] = None, max_memory: Size = None, progress: OnProgress = None,
            check: bool = True) -> GroupsEdited:
     """Divides parameter groups by names of parameters, or joins those at the positions `join`; `options` are for the result."""
     words = [f"{option}={value}" for option, value in (options or {}).items()]
     return _asked(GroupsEdited, "groups", [_path(path), _path(out), *words], {
-        "split": split, "join": None if join is None else ",".join(map(str, join)), "keep": keep, "of": of,
+        "split": split, "join": None if join is None else ",".join(map(str, join)), "options_of": options_of, "of": of,
         "copy": copy, "dry_run": dry_run, "force": force, "sync": sync, "seal": seal, "keys": keys, "exclude": exclude,
         "allow_global": allow_global, "threads": threads, "max_memory": max_memory}, progress, check)
 

@@ -210,9 +210,16 @@ class Rename:
 
 
 @dataclass(frozen=True)
+class RuleScope:
+    rule: str
+    applies_to: str
+
+
+@dataclass(frozen=True)
 class Output(Written):
     dequantized: Optional[Dict[str, int]] = None
     wrappers: Optional[List[str]] = None
+    rules: Optional[List[RuleScope]] = None
     renamed: Optional[int] = None
     renames: Optional[List[Rename]] = None
     dropped: Optional[int] = None
