@@ -20,15 +20,15 @@ from ._verbs import (average, consolidate, convert, diff, export_model, extract,
                      inspect_globals, inspect_run, latest, map_model, map_rules, maps, merge_lora, prune, rekey, rename,
                      reshard, resize_vocab, seal, set_values, shard, stats, verify, verify_run)
 from ._written import (Averaged, EditedGroup, EditedOptimizer, Exported, ExtractedAdapter, ExtractedWeight, GroupsEdited,
-                       Imported, MapStep, MapTensor, Mapped, Merged, OptimizerKeys, OptionChange, Output, Rekeyed, Rename, RuleScope,
-                       Renamed, Resharded, ResizedTensor, TakenKey, ValueChange, ValuesSet, VocabularyResized, Written)
+                       Imported, MapStep, MapTensor, Mapped, Merged, OptimizerKeys, OptionChange, Output, Rekeyed, Rename,
+                       Renamed, Resharded, ResizedTensor, RuleScope, TakenKey, ValueChange, ValuesSet, VocabularyResized, Written)
 
 __all__ = ["Answer", "Averaged", "BuiltinMap", "BuiltinMaps", "Chunk", "Comparison", "Difference", "DtypeStats",
            "EditedGroup", "EditedOptimizer", "Exported", "ExtractedAdapter", "ExtractedFile", "ExtractedWeight", "Extraction",
            "File", "Finding", "FsdpCkptError", "Gate", "GlobalName", "Globals", "Group", "GroupsEdited", "Imported",
            "Inspection", "Kept", "Latest", "Listed", "MapStep", "MapTensor", "Mapped", "Merged", "OptimizerKeys",
-           "OptionChange", "Output", "Part", "PassedOver", "Progress", "Pruned", "Rekeyed", "Removed", "Rename", "RuleScope",
-           "Renamed", "Resharded", "ResizedTensor", "RunInspection", "RunVerification", "SealState", "Sealed", "Statistics",
+           "OptionChange", "Output", "Part", "PassedOver", "Progress", "Pruned", "Rekeyed", "Removed", "Rename",
+           "Renamed", "Resharded", "ResizedTensor", "RuleScope", "RunInspection", "RunVerification", "SealState", "Sealed", "Statistics",
            "TakenKey", "Tensor", "TensorStats", "Tolerance", "Totals", "Unread", "Value", "ValueChange", "ValuesSet", "Verification",
            "Verified", "VocabularyResized", "Written", "average", "consolidate", "convert", "diff", "export_model", "extract",
            "extract_lora", "groups", "import_model", "inspect", "inspect_globals", "inspect_run", "latest", "map_model",
