@@ -55,8 +55,9 @@ std::string suggestion(const std::vector<std::string>& paths) {
          joined(paths, ", ");
 }
 
-std::unique_ptr<Checkpoint> open_step(const fs::path& path, const std::vector<std::string>& names,
-                                      const OpenOptions& options) {
+std::unique_ptr<StoredCheckpoint> open_step(const fs::path& path,
+                                            const std::vector<std::string>& names,
+                                            const OpenOptions& options) {
   std::vector<CheckpointPart> parts;
   std::vector<std::string> known = part_names(names);
   for (std::size_t i = 0; i < names.size(); ++i) {
@@ -73,7 +74,7 @@ std::unique_ptr<Checkpoint> open_step(const fs::path& path, const std::vector<st
                              missing_model(names));
 }
 
-std::unique_ptr<Checkpoint> open_folder(const fs::path& path, const OpenOptions& options) {
+std::unique_ptr<StoredCheckpoint> open_folder(const fs::path& path, const OpenOptions& options) {
   const Listing listing(path);
   if (const Format* const format = format_of(listing)) return format->open_folder(path, options);
   // dcp::open_dcp reports which kind of unfinished save this is.
@@ -90,7 +91,7 @@ bool is_archive_name(std::string_view name) {
                              [&](std::string_view suffix) { return name.ends_with(suffix); });
 }
 
-std::unique_ptr<Checkpoint> open_file(const fs::path& path, const OpenOptions& options) {
+std::unique_ptr<StoredCheckpoint> open_file(const fs::path& path, const OpenOptions& options) {
   const std::string name = path.filename();
   // The metadata or one data file of a folder represents the folder.
   const fs::path folder = folder_of_place(path);
@@ -142,7 +143,8 @@ std::unique_ptr<Checkpoint> open_file(const fs::path& path, const OpenOptions& o
 
 }  // namespace
 
-std::unique_ptr<Checkpoint> open_checkpoint(const fs::path& path, const OpenOptions& options) {
+std::unique_ptr<StoredCheckpoint> open_checkpoint(const fs::path& path,
+                                                  const OpenOptions& options) {
   const StoreSession session;
   const PlaceKind kind = kind_of_place(path);
   if (kind == PlaceKind::kNothing) throw_not_found(path);

@@ -12,7 +12,7 @@ namespace fsdp::formats {
 // Detects the format from content, never from a name alone, and opens the checkpoint: metadata is
 // read, data is not. Throws: kNotFound; kUnknownFormat naming near misses one level up and down;
 // the errors of the formats.
-std::unique_ptr<Checkpoint> open_checkpoint(const std::filesystem::path& path,
-                                            const OpenOptions& options = {});
+std::unique_ptr<StoredCheckpoint> open_checkpoint(const std::filesystem::path& path,
+                                                  const OpenOptions& options = {});
 
 }  // namespace fsdp::formats

@@ -4,20 +4,14 @@
 
 #include <algorithm>
 #include <array>
-#include <utility>
 
 #include "formats/bytes/base/cast.h"
-#include "formats/bytes/base/error.h"
-#include "formats/bytes/base/spares.h"
-#include "formats/bytes/base/text.h"
 #include "formats/bytes/base/vector_clones.h"
 #include "formats/changes/arithmetic/real.h"
 
 namespace fsdp::formats {
 namespace {
 
-// Elements that are read at a time.
-constexpr std::uint64_t kBlockNumel = 64U << 10U;
 // Columns computed at a time: their sums stay in registers from the first rank to the last.
 template <typename Real>
 constexpr std::size_t kStrip = 256 / sizeof(Real);
@@ -93,49 +87,28 @@ std::vector<Real> strips_of(const std::vector<Real>& matrix, std::uint64_t rows)
 }
 
 template <typename Real>
-class LowRankSource : public ByteSource {
+class Kernel : public LowRankKernel {
  public:
-  LowRankSource(std::unique_ptr<ElementReader> weight, std::span<const LowRankUpdate> updates,
-                std::uint64_t columns, DType to, std::uint64_t numel)
-      : weight_(std::move(weight)),
-        columns_(columns),
-        to_(to),
-        numel_(numel),
-        item_(item_bytes(to)) {
+  Kernel(DType weight, std::span<const LowRankUpdate> updates, std::uint64_t numel)
+      : dtype_(weight) {
     for (const LowRankUpdate& update : updates) {
-      updates_.push_back({matrix_of<Real>(update.left, numel / columns),
+      const std::uint64_t rows =
+          update.left.elements.size() / item_bytes(update.left.dtype) / update.rank;
+      columns_ = numel / rows;
+      updates_.push_back({matrix_of<Real>(update.left, rows),
                           strips_of(matrix_of<Real>(update.right, update.rank), update.rank),
                           update.rank, static_cast<Real>(update.scale)});
     }
   }
 
-  std::uint64_t size() const override { return numel_ * item_; }
-
-  void read_at(std::uint64_t offset, std::span<std::byte> out) const override {
-    if (offset % item_ != 0 || out.size() % item_ != 0 || offset > size() ||
-        out.size() > size() - offset) {
-      throw Error(ErrorCode::kTruncated, cat("bytes ", offset, "+", out.size(), " of ", size(),
-                                             " are not whole elements of a weight"));
-    }
-    const auto buffers = buffers_.take();
-    for (std::uint64_t first = offset / item_; !out.empty();) {
-      const std::uint64_t count = std::min(kBlockNumel, out.size() / item_);
-      const std::uint64_t bytes = count * item_bytes(weight_->dtype());
-      if (buffers->weight.size() < count) {
-        buffers->elements.resize(bytes);
-        buffers->scratch.resize(bytes);
-        buffers->weight.resize(count);
-      }
-      const auto elements = std::span(buffers->elements).first(bytes);
-      const auto weight = std::span(buffers->weight).first(count);
-      weight_->read(first, elements, buffers->scratch);
-      cast(weight_->dtype(), elements, kTypeOf<Real>, std::as_writable_bytes(weight));
-      for (const Update& each : updates_) update(each, first, weight);
-      settle_nan(weight);
-      cast(kTypeOf<Real>, std::as_bytes(weight), to_, out.first(count * item_));
-      out = out.subspan(count * item_);
-      first += count;
-    }
+  void apply(std::uint64_t first, std::span<const std::byte> weight, std::span<std::byte> scratch,
+             DType to, std::span<std::byte> out) const override {
+    const std::span numbers(reinterpret_cast<Real*>(scratch.data()),
+                            weight.size() / item_bytes(dtype_));
+    cast(dtype_, weight, kTypeOf<Real>, std::as_writable_bytes(numbers));
+    for (const Update& each : updates_) update(each, first, numbers);
+    settle_nan(numbers);
+    cast(kTypeOf<Real>, std::as_bytes(numbers), to, out);
   }
 
  private:
@@ -144,12 +117,6 @@ class LowRankSource : public ByteSource {
     std::vector<Real> right;  // in strips
     std::uint64_t rank;
     Real scale;
-  };
-  // Of one read.
-  struct Buffers {
-    std::vector<std::byte> elements;
-    std::vector<std::byte> scratch;
-    std::vector<Real> weight;
   };
 
   // `weight`: elements from `first` on.
@@ -169,25 +136,17 @@ class LowRankSource : public ByteSource {
     }
   }
 
-  std::unique_ptr<ElementReader> weight_;
+  DType dtype_;
   std::vector<Update> updates_;
-  std::uint64_t columns_;
-  DType to_;
-  std::uint64_t numel_;
-  std::uint64_t item_;
-  mutable Spares<Buffers> buffers_;
+  std::uint64_t columns_ = 1;
 };
 
 }  // namespace
 
-std::shared_ptr<const ByteSource> low_rank_source(std::unique_ptr<ElementReader> weight,
-                                                  std::span<const LowRankUpdate> updates,
-                                                  std::uint64_t columns, DType to,
-                                                  std::uint64_t numel) {
-  if (weight->dtype() == DType::kFloat64) {
-    return std::make_shared<LowRankSource<double>>(std::move(weight), updates, columns, to, numel);
-  }
-  return std::make_shared<LowRankSource<float>>(std::move(weight), updates, columns, to, numel);
+std::unique_ptr<LowRankKernel> low_rank_kernel(DType weight, std::span<const LowRankUpdate> updates,
+                                               std::uint64_t numel) {
+  if (weight == DType::kFloat64) return std::make_unique<Kernel<double>>(weight, updates, numel);
+  return std::make_unique<Kernel<float>>(weight, updates, numel);
 }
 
 }  // namespace fsdp::formats

@@ -8,9 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "formats/bytes/base/byte_source.h"
 #include "formats/bytes/base/dtype.h"
-#include "formats/changes/arithmetic/element_reader.h"
 
 namespace fsdp::formats {
 
@@ -37,14 +35,23 @@ struct LowRankUpdate {
   double scale = 1;
 };
 
-// Returns the weight with its updates, as bytes that are computed while they are read.  Reads must
-// cover whole elements.  Memory: the matrices in the type of the computation.
-// Requires: `weight` is of a floating type and has `numel` elements, not 0 (writers read no empty
-// tensor), in rows of `columns`.
-// Lifetime: what `weight` reads outlives the result.
-std::shared_ptr<const ByteSource> low_rank_source(std::unique_ptr<ElementReader> weight,
-                                                  std::span<const LowRankUpdate> updates,
-                                                  std::uint64_t columns, DType to,
-                                                  std::uint64_t numel);
+// Adds updates to parts of a weight.  Thread-safe.
+class LowRankKernel {
+ public:
+  LowRankKernel() = default;
+  LowRankKernel(const LowRankKernel&) = delete;
+  LowRankKernel& operator=(const LowRankKernel&) = delete;
+  virtual ~LowRankKernel() = default;
+  // Writes the elements from `first` on of the weight with its updates, as `to`.  `weight`: these
+  // elements.  `scratch`: room for as many elements of float64, aligned as they are.
+  virtual void apply(std::uint64_t first, std::span<const std::byte> weight,
+                     std::span<std::byte> scratch, DType to, std::span<std::byte> out) const = 0;
+};
+
+// Memory: the matrices in the type of the computation.
+// Requires: `weight` is a floating type; the weight has `numel` elements, not 0, in as many rows as
+// the left matrices.
+std::unique_ptr<LowRankKernel> low_rank_kernel(DType weight, std::span<const LowRankUpdate> updates,
+                                               std::uint64_t numel);
 
 }  // namespace fsdp::formats

@@ -116,8 +116,8 @@ class Projection {
 
   // image = M range; back = M^T image.
   void apply(bool measure, bool with_back) {
-    std::fill(image_.elements.begin(), image_.elements.end(), 0.0);
-    std::fill(back_.elements.begin(), back_.elements.end(), 0.0);
+    std::ranges::fill(image_.elements, 0.0);
+    std::ranges::fill(back_.elements, 0.0);
     blocks_.run([&](std::size_t first, std::size_t count) {
       const double* const block = blocks_.rows().data();
       if (measure) measure_rows(block, count);

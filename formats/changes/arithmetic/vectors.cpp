@@ -150,8 +150,8 @@ void diagonalize(Vectors& left, Vectors& right) {
     squares[k] = dot(left.at(k), left.at(k), left.length);
   std::vector<std::size_t> order(left.count);
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return squares[a] > squares[b]; });
+  std::ranges::stable_sort(order,
+                           [&](std::size_t a, std::size_t b) { return squares[a] > squares[b]; });
   reorder(left, order);
   reorder(right, order);
 }

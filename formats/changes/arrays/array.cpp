@@ -8,7 +8,6 @@
 
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
-#include "formats/changes/arrays/reshape.h"
 
 namespace fsdp::formats::arrays {
 namespace {
@@ -106,7 +105,8 @@ std::optional<Part> joined_parts(const Part& a, const Part& b) {
   return joined;
 }
 
-// Joins neighbours in the list until none joins any more.
+}  // namespace
+
 void join_neighbours(std::vector<Part>& parts) {
   for (std::size_t before = 0; before != parts.size();) {
     before = parts.size();
@@ -122,8 +122,6 @@ void join_neighbours(std::vector<Part>& parts) {
     parts = std::move(joined);
   }
 }
-
-}  // namespace
 
 void check_bytes(std::span<const std::int64_t> shape, DType dtype) {
   std::uint64_t bytes = item_bytes(dtype);
@@ -201,6 +199,12 @@ Array concatenated(std::span<const Array> arrays, std::size_t dim) {
   return out;
 }
 
+Array stacked(std::span<const Array> arrays, std::size_t dim) {
+  std::vector<Array> layers;
+  for (const Array& array : arrays) layers.push_back(with_dimension(array, dim));
+  return concatenated(layers, dim);
+}
+
 Array with_dimension(const Array& array, std::size_t dim) {
   const auto at = static_cast<std::ptrdiff_t>(dim);
   Array out = array;
@@ -243,18 +247,6 @@ Array permuted(const Array& array, std::span<const std::size_t> order) {
   return out;
 }
 
-Array reshaped(const Array& array, std::span<const std::int64_t> shape, std::size_t max_parts) {
-  Array out;
-  out.dtype = array.dtype;
-  out.shape.assign(shape.begin(), shape.end());
-  if (array.parts.empty()) return out;
-  auto parts = reshaped_parts(array, shape, max_parts);
-  if (!parts) return gathered(array, shape);
-  out.parts = std::move(*parts);
-  join_neighbours(out.parts);
-  return out;
-}
-
 std::vector<PlacedPart> placed_parts(const Array& array) {
   std::vector<PlacedPart> out;
   for (const Part& part : array.parts) {
@@ -266,8 +258,7 @@ std::vector<PlacedPart> placed_parts(const Array& array) {
   return out;
 }
 
-ChunkData chunk_data(const PlacedPart& part, const std::shared_ptr<ReadContext>& context) {
-  ChunkData data = part.operand->open(part.chunk, context);
+ChunkData chunk_data(const PlacedPart& part, ChunkData data) {
   const Box chunk = part.operand->chunk_box(part.chunk);
   const std::vector<std::int64_t> strides =
       data.strides.empty() ? row_major_strides(chunk.size) : data.strides;

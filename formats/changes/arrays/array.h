@@ -14,12 +14,14 @@
 #include "formats/state/model/box.h"
 #include "formats/state/model/chunk_data.h"
 
+namespace fsdp::formats {
+class StorageChecks;
+}
+
 namespace fsdp::formats::arrays {
 
-class ReadContext;
-
-// A tensor that elements come from: one of the source, a constant, or one that is computed while it
-// is read.  Thread-safe.
+// A tensor that elements come from: one of a checkpoint, a constant, or one that is computed while
+// it is read.  Thread-safe.
 class Operand {
  public:
   Operand() = default;
@@ -27,16 +29,20 @@ class Operand {
   Operand& operator=(const Operand&) = delete;
   virtual ~Operand() = default;
   virtual DType dtype() const = 0;
-  // Its file and key, for messages.
-  virtual std::string name() const { return "a computed tensor"; }
-  // The chunks that tile the operand, and their boxes.  A box of rank 0 is a whole constant.
+  // Return its key, and its key with its checkpoint, for messages.
+  virtual std::string key() const { return "a computed tensor"; }
+  virtual std::string name() const { return key(); }
+  // The chunks that tile the operand, and their boxes.
   virtual std::size_t chunk_count() const = 0;
   virtual Box chunk_box(std::size_t chunk) const = 0;
-  // `context`: for computed operands; the returned data keep it alive.  Throws: the errors of
-  // Checkpoint::chunk.
-  virtual ChunkData open(std::size_t chunk, const std::shared_ptr<ReadContext>& context) const = 0;
+  // Throws: the errors of Checkpoint::chunk.
+  virtual ChunkData open(std::size_t chunk) const = 0;
   // Hint: open() follows.  Returns whether more hints are worth giving.
   virtual bool expect(std::size_t /*chunk*/) const { return false; }
+  // Returns the state of the checksums of its checkpoint's storages; null if it has none.
+  virtual std::shared_ptr<StorageChecks> checks() const { return nullptr; }
+  // Returns whether opening it may take long, so that it is worth keeping open.
+  virtual bool computes() const { return false; }
 };
 
 // The place of a box's elements in an operand: index i of the box, counted from its corner, is the
@@ -63,6 +69,10 @@ struct Array {
   std::vector<Part> parts;
 };
 
+inline std::uint64_t numel_of(const Array& array) {
+  return volume({array.shape, array.shape});
+}
+
 // Throws: kOverflow if the bytes of a tensor, or the product of some of its sizes, exceed 63 bits.
 void check_bytes(std::span<const std::int64_t> shape, DType dtype);
 
@@ -80,6 +90,12 @@ Array sliced(const Array& array, std::size_t dim, std::int64_t begin, std::int64
 // for that dimension, equal dtypes, and at least one array.
 Array concatenated(std::span<const Array> arrays, std::size_t dim);
 
+// Joins parts that follow each other in the list, and continue each other along one dimension.
+void join_neighbours(std::vector<Part>& parts);
+
+// Returns the arrays as the elements of a new dimension `dim`.  Requires: equal shapes and dtypes,
+// and at least one array.
+Array stacked(std::span<const Array> arrays, std::size_t dim);
 // Returns the array with a new dimension of one element before dimension `dim`.
 Array with_dimension(const Array& array, std::size_t dim);
 // Returns the array without dimension `dim`.  Requires: the dimension has one element.
@@ -107,7 +123,7 @@ struct PlacedPart {
 // Cuts the parts along the chunks of their operands.
 std::vector<PlacedPart> placed_parts(const Array& array);
 
-// Returns where the elements of a placed part lie.  Throws: the errors of Operand::open.
-ChunkData chunk_data(const PlacedPart& part, const std::shared_ptr<ReadContext>& context);
+// Returns where the elements of a placed part lie.  `chunk`: as Operand::open returns it.
+ChunkData chunk_data(const PlacedPart& part, ChunkData chunk);
 
 }  // namespace fsdp::formats::arrays

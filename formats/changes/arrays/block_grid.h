@@ -2,8 +2,8 @@
 // Blocks of a tensor's elements that share a scale.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
-#include <functional>
 
 namespace fsdp::formats::arrays {
 
@@ -49,8 +49,27 @@ struct GridRun {
 
 // Calls `each` for runs of at most `most` elements that together are elements [first, first +
 // count).  Requires: they lie inside the grid.
+template <typename Each>
 void for_each_run(const BlockGrid& grid, std::uint64_t first, std::uint64_t count,
-                  std::uint64_t most, const std::function<void(const GridRun&)>& each);
+                  std::uint64_t most, const Each& each) {
+  while (count != 0) {
+    const std::uint64_t row = first / grid.columns;
+    GridRun run;
+    run.matrix = row / grid.rows;
+    run.row = row % grid.rows;
+    run.column = first % grid.columns;
+    const std::uint64_t fit = std::min(most, count);
+    if (run.column != 0 || fit < grid.columns) {
+      run.columns = std::min(fit, grid.columns - run.column);
+    } else {
+      run.columns = grid.columns;
+      run.rows = std::min(fit / grid.columns, grid.rows - run.row);
+    }
+    each(run);
+    first += run.numel();
+    count -= run.numel();
+  }
+}
 
 // Calls `each(position in the run, elements, block)` for the parts of a run's rows that lie in one
 // block.

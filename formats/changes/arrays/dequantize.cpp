@@ -3,14 +3,12 @@
 
 #include <algorithm>
 #include <array>
-#include <utility>
 
 #include "formats/bytes/base/cast.h"
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
 #include "formats/bytes/base/vector_clones.h"
 #include "formats/changes/arrays/computed.h"
-#include "formats/changes/arrays/read_context.h"
 
 namespace fsdp::formats::arrays {
 namespace {
@@ -41,31 +39,25 @@ struct Scaled {
 
 class DequantizedSource : public ComputedSource {
  public:
-  DequantizedSource(const std::shared_ptr<const Scaled>& from, std::uint64_t numel,
-                    const std::shared_ptr<ReadContext>& context)
-      : from_(from),
-        numel_(numel),
-        item_(item_bytes(from->to)),
-        context_(context),
-        numbers_(from->numbers, context),
-        scales_(from->scales, context) {}
-  std::uint64_t size() const override { return numel_ * item_; }
-  bool checked() const override { return numbers_.checked() && scales_.checked(); }
+  DequantizedSource(const std::shared_ptr<const Scaled>& from, std::uint64_t numel)
+      : ComputedSource(from->to, numel),
+        from_(from),
+        numbers_(opened(from->numbers)),
+        scales_(opened(from->scales)) {}
 
-  void read_at(std::uint64_t offset, std::span<std::byte> out) const override {
-    const Scratch floats(*context_);
-    const Scratch raw(*context_);
-    const auto halves = floats.bytes().first(2 * kComputedNumel * sizeof(float));
-    std::uint64_t first = offset / item_;
-    for_each_run(from_->grid, first, out.size() / item_, kComputedNumel, [&](const GridRun& run) {
+ protected:
+  void compute(std::uint64_t first, std::span<std::byte> out) const override {
+    const Scratch floats;
+    const Scratch raw;
+    const auto halves = floats.first(2 * kComputedNumel * sizeof(float));
+    const std::uint64_t item = item_bytes(dtype());
+    for_each_run(from_->grid, first, out.size() / item, kComputedNumel, [&](const GridRun& run) {
       const auto numbers = halves.first(run.numel() * sizeof(float));
       const auto scales = halves.subspan(halves.size() / 2, run.block_count(from_->grid) * 4);
       if (from_->mxfp4) {
         read_packed(first, numbers, raw.bytes());
       } else {
-        const auto codes = raw.bytes().first(run.numel() * item_bytes(from_->numbers.dtype));
-        numbers_.read(first, codes);
-        cast(from_->numbers.dtype, codes, DType::kFloat32, numbers);
+        numbers_->read_as(DType::kFloat32, first, numbers);
       }
       read_scales(run, scales, raw.bytes());
       auto* const products = reinterpret_cast<float*>(numbers.data());
@@ -75,8 +67,8 @@ class DequantizedSource : public ComputedSource {
                      [&](std::uint64_t at, std::uint64_t count, std::uint64_t block) {
                        multiply(products + at, count, factors[block - first_block]);
                      });
-      cast(DType::kFloat32, numbers, from_->to, out.first(run.numel() * item_));
-      out = out.subspan(run.numel() * item_);
+      cast(DType::kFloat32, numbers, from_->to, out.first(run.numel() * item));
+      out = out.subspan(run.numel() * item);
       first += run.numel();
     });
   }
@@ -87,7 +79,7 @@ class DequantizedSource : public ComputedSource {
                    std::span<std::byte> raw) const {
     const std::uint64_t count = numbers.size() / sizeof(float);
     const auto codes = raw.first((first + count - 1) / 2 - first / 2 + 1);
-    numbers_.read(first / 2, codes);
+    numbers_->read(first / 2, codes);
     auto* const out = reinterpret_cast<float*>(numbers.data());
     for (std::uint64_t i = 0; i < count; ++i) {
       const std::uint64_t at = first % 2 + i;
@@ -99,13 +91,10 @@ class DequantizedSource : public ComputedSource {
   void read_scales(const GridRun& run, std::span<std::byte> scales,
                    std::span<std::byte> raw) const {
     const std::uint64_t first = run.first_block(from_->grid);
-    const auto codes = raw.first(scales.size() / sizeof(float) * item_bytes(from_->scales.dtype));
-    scales_.read(first, codes);
-    if (!from_->mxfp4) {
-      cast(from_->scales.dtype, codes, DType::kFloat32, scales);
-      return;
-    }
-    const auto nan = std::find(codes.begin(), codes.end(), kNanScale);
+    if (!from_->mxfp4) return scales_->read_as(DType::kFloat32, first, scales);
+    const auto codes = raw.first(scales.size() / sizeof(float));
+    scales_->read(first, codes);
+    const auto nan = std::ranges::find(codes, kNanScale);
     if (nan != codes.end()) {
       const auto index = first + static_cast<std::uint64_t>(nan - codes.begin());
       throw Error(ErrorCode::kUnsupported,
@@ -115,41 +104,18 @@ class DequantizedSource : public ComputedSource {
   }
 
   std::shared_ptr<const Scaled> from_;
-  std::uint64_t numel_;
-  std::uint64_t item_;
-  std::shared_ptr<ReadContext> context_;
-  ArrayReader numbers_;
-  ArrayReader scales_;
-};
-
-class Dequantized : public DenseOperand {
- public:
-  Dequantized(Scaled from, std::vector<std::int64_t> shape)
-      : DenseOperand(from.to, std::move(shape)),
-        from_(std::make_shared<const Scaled>(std::move(from))) {}
-
- protected:
-  std::shared_ptr<const ComputedSource> source(
-      const std::shared_ptr<ReadContext>& context) const override {
-    return std::make_shared<DequantizedSource>(from_, volume({shape(), shape()}), context);
-  }
-
- private:
-  std::shared_ptr<const Scaled> from_;
+  std::unique_ptr<ArrayReader> numbers_;
+  std::unique_ptr<ArrayReader> scales_;
 };
 
 }  // namespace
 
-Array dequantized_array(const Array& numbers, const Array& scales, const BlockGrid& grid,
-                        const std::vector<std::int64_t>& shape, DType to) {
-  return whole_array(std::make_shared<Dequantized>(Scaled{numbers, scales, grid, to, false}, shape),
-                     shape);
-}
-
-Array dequantized_mxfp4(const Array& numbers, const Array& scales, const BlockGrid& grid,
-                        const std::vector<std::int64_t>& shape, DType to) {
-  return whole_array(std::make_shared<Dequantized>(Scaled{numbers, scales, grid, to, true}, shape),
-                     shape);
+Array dequantized(const Array& numbers, const Array& scales, const BlockGrid& grid,
+                  const std::vector<std::int64_t>& shape, DType to, bool mxfp4) {
+  const auto from = std::make_shared<const Scaled>(Scaled{numbers, scales, grid, to, mxfp4});
+  return computed_array(to, shape, [from, numel = volume({shape, shape})] {
+    return std::make_shared<DequantizedSource>(from, numel);
+  });
 }
 
 }  // namespace fsdp::formats::arrays

@@ -8,7 +8,8 @@
 
 #include "formats/bytes/base/cast.h"
 #include "formats/bytes/base/crc32.h"
-#include "formats/changes/arrays/read_context.h"
+#include "formats/changes/arrays/computed.h"
+#include "formats/state/model/piece_reader.h"
 
 namespace fsdp::formats::arrays {
 namespace {
@@ -28,49 +29,41 @@ void apply(const ElementStep& step, std::span<std::byte> elements) {
 class StepSource : public ByteSource {
  public:
   StepSource(ChunkData data, const ElementStep& step, DType to,
-             std::shared_ptr<ReadContext> context)
+             std::shared_ptr<StorageChecks> checks)
       : data_(std::move(data)),
         step_(step),
         to_(to),
         from_item_(item_bytes(data_.dtype)),
         to_item_(item_bytes(to)),
-        context_(std::move(context)) {}
+        checks_(std::move(checks)) {}
 
   std::uint64_t size() const override { return data_.storage_bytes / from_item_ * to_item_; }
 
   void read_at(std::uint64_t offset, std::span<std::byte> out) const override {
-    const Scratch from(*context_);
-    for (std::uint64_t done = 0; done < out.size();) {
-      const std::uint64_t count =
-          std::min<std::uint64_t>(kComputedNumel, (out.size() - done) / to_item_);
-      const auto in = from.bytes().first(count * from_item_);
-      const std::uint64_t at = (offset + done) / to_item_ * from_item_;
+    const Scratch from;
+    while (!out.empty()) {
+      const std::uint64_t count = std::min(kComputedNumel, out.size() / to_item_);
+      const auto in = from.first(count * from_item_);
+      const std::uint64_t at = offset / to_item_ * from_item_;
       data_.source->read_at(data_.storage_offset + at, in);
-      if (context_->checks().wants(data_))
-        context_->checks().read(data_, {at, in.size(), crc32(0, in)});
+      if (checks_ && checks_->wants(data_)) checks_->read(data_, {at, in.size(), crc32(0, in)});
       transform_elements(data_, in);
-      compute(in, out.subspan(done, count * to_item_));
-      done += count * to_item_;
+      compute(in, out.first(count * to_item_));
+      offset += count * to_item_;
+      out = out.subspan(count * to_item_);
     }
   }
 
  private:
   void compute(std::span<std::byte> in, std::span<std::byte> out) const {
-    if (step_.kind == Arithmetic::kCast) {
-      cast(data_.dtype, in, to_, out);
-    } else if (data_.dtype == DType::kFloat64) {
-      apply<double>(step_, in);
-      std::memcpy(out.data(), in.data(), in.size());
-    } else if (data_.dtype == DType::kFloat32) {
-      apply<float>(step_, in);
-      std::memcpy(out.data(), in.data(), in.size());
-    } else {
-      const Scratch wide(*context_);
-      const auto numbers = wide.bytes().first(in.size() / from_item_ * sizeof(float));
-      cast(data_.dtype, in, DType::kFloat32, numbers);
-      apply<float>(step_, numbers);
-      cast(DType::kFloat32, numbers, to_, out);
-    }
+    if (step_.kind == Arithmetic::kCast) return cast(data_.dtype, in, to_, out);
+    const bool wide = data_.dtype == DType::kFloat64;
+    const DType real = wide ? DType::kFloat64 : DType::kFloat32;
+    const Scratch scratch;
+    const auto numbers = scratch.first(in.size() / from_item_ * item_bytes(real));
+    cast(data_.dtype, in, real, numbers);
+    wide ? apply<double>(step_, numbers) : apply<float>(step_, numbers);
+    cast(real, numbers, to_, out);
   }
 
   ChunkData data_;
@@ -78,7 +71,7 @@ class StepSource : public ByteSource {
   DType to_;
   std::uint64_t from_item_;
   std::uint64_t to_item_;
-  std::shared_ptr<ReadContext> context_;
+  std::shared_ptr<StorageChecks> checks_;
 };
 
 // An operand with a step applied to the elements of each chunk's storage.
@@ -89,14 +82,16 @@ class Stepped : public Operand {
   DType dtype() const override {
     return step_.kind == Arithmetic::kCast ? step_.to : operand_->dtype();
   }
+  std::string key() const override { return operand_->key(); }
   std::string name() const override { return operand_->name(); }
   std::size_t chunk_count() const override { return operand_->chunk_count(); }
   Box chunk_box(std::size_t chunk) const override { return operand_->chunk_box(chunk); }
   bool expect(std::size_t chunk) const override { return operand_->expect(chunk); }
 
-  ChunkData open(std::size_t chunk, const std::shared_ptr<ReadContext>& context) const override {
-    ChunkData from = operand_->open(chunk, context);
-    context->checks().note(from.file, from);
+  ChunkData open(std::size_t chunk) const override {
+    ChunkData from = operand_->open(chunk);
+    const auto checks = operand_->checks();
+    if (checks) checks->note(operand_->key(), from);
     ChunkData data;
     data.file = from.file;
     data.file_offset = from.file_offset;
@@ -104,7 +99,7 @@ class Stepped : public Operand {
     data.dtype = dtype();
     data.first = from.first;
     data.strides = from.strides;
-    data.source = std::make_shared<StepSource>(std::move(from), step_, dtype(), context);
+    data.source = std::make_shared<StepSource>(std::move(from), step_, dtype(), checks);
     data.storage_bytes = data.source->size();
     return data;
   }
@@ -114,48 +109,30 @@ class Stepped : public Operand {
   ElementStep step_;
 };
 
-class Bytes : public ByteSource {
+class RepeatedSource : public ComputedSource {
  public:
-  explicit Bytes(std::vector<std::byte> bytes) : bytes_(std::move(bytes)) {}
-  std::uint64_t size() const override { return bytes_.size(); }
-  void read_at(std::uint64_t offset, std::span<std::byte> out) const override {
-    MemorySource(bytes_).read_at(offset, out);
-  }
-
- private:
-  std::vector<std::byte> bytes_;
-};
-
-// One element that stands for all elements of an array.
-class Constant : public Operand {
- public:
-  Constant(DType dtype, double value) : dtype_(dtype), element_(item_bytes(dtype)) {
-    if (value == 0) return;
-    std::vector<std::byte> number(sizeof value);
-    std::memcpy(number.data(), &value, sizeof value);
-    if (dtype == DType::kFloat64) {
-      element_ = number;
-    } else {
-      cast(DType::kFloat64, number, dtype, element_);
+  RepeatedSource(DType dtype, std::uint64_t numel, std::vector<std::byte> elements)
+      : ComputedSource(dtype, numel), elements_(std::move(elements)) {
+    constexpr std::size_t kLeastBytes = 4096;
+    while (elements_.size() < kLeastBytes) {
+      const std::vector<std::byte> once = elements_;
+      elements_.insert(elements_.end(), once.begin(), once.end());
     }
   }
-  DType dtype() const override { return dtype_; }
-  std::size_t chunk_count() const override { return 1; }
-  Box chunk_box(std::size_t /*chunk*/) const override { return {}; }
-  ChunkData open(std::size_t /*chunk*/,
-                 const std::shared_ptr<ReadContext>& /*context*/) const override {
-    ChunkData data;
-    data.source = std::make_shared<Bytes>(element_);
-    data.file = "a constant";
-    data.storage_bytes = element_.size();
-    data.self_checked = true;
-    data.dtype = dtype_;
-    return data;
+
+ protected:
+  void compute(std::uint64_t first, std::span<std::byte> out) const override {
+    std::size_t at = first * item_bytes(dtype()) % elements_.size();
+    while (!out.empty()) {
+      const std::size_t run = std::min(out.size(), elements_.size() - at);
+      std::memcpy(out.data(), elements_.data() + at, run);
+      out = out.subspan(run);
+      at = 0;
+    }
   }
 
  private:
-  DType dtype_;
-  std::vector<std::byte> element_;
+  std::vector<std::byte> elements_;
 };
 
 }  // namespace
@@ -175,18 +152,17 @@ Array with_step(const Array& array, const ElementStep& step) {
   return out;
 }
 
-Array constant_array(DType dtype, std::vector<std::int64_t> shape, double value) {
-  Array array;
-  array.dtype = dtype;
-  Part part;
-  part.box = whole_box(shape);
-  part.view.dim.assign(shape.size(), View::kNone);
-  part.view.step.assign(shape.size(), 0);
-  array.shape = std::move(shape);
-  if (volume(part.box.view()) == 0) return array;
-  part.operand = std::make_shared<Constant>(dtype, value);
-  array.parts.push_back(std::move(part));
-  return array;
+Array repeated_array(DType dtype, const std::vector<std::int64_t>& shape,
+                     const std::vector<std::byte>& elements) {
+  return computed_array(dtype, shape, [=, numel = volume({shape, shape})] {
+    return std::make_shared<RepeatedSource>(dtype, numel, elements);
+  });
+}
+
+Array constant_array(DType dtype, const std::vector<std::int64_t>& shape, double value) {
+  std::vector<std::byte> element(item_bytes(dtype));
+  if (value != 0) cast(DType::kFloat64, std::as_bytes(std::span(&value, 1)), dtype, element);
+  return repeated_array(dtype, shape, element);
 }
 
 }  // namespace fsdp::formats::arrays

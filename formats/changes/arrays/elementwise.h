@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <vector>
 
 #include "formats/bytes/base/dtype.h"
@@ -25,7 +24,11 @@ struct ElementStep {
 // Requires: the array's dtype is floating.
 Array with_step(const Array& array, const ElementStep& step);
 
+// Returns an array of these elements, again and again in row-major order.  Requires: there are
+// some.
+Array repeated_array(DType dtype, const std::vector<std::int64_t>& shape,
+                     const std::vector<std::byte>& elements);
 // Returns an array of one value.  Requires: the value is 0, or the dtype is floating.
-Array constant_array(DType dtype, std::vector<std::int64_t> shape, double value);
+Array constant_array(DType dtype, const std::vector<std::int64_t>& shape, double value);
 
 }  // namespace fsdp::formats::arrays

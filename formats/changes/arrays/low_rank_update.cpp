@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "formats/changes/arrays/low_rank_update.h"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
-#include <vector>
 
 #include "formats/bytes/base/cast.h"
 #include "formats/bytes/base/error.h"
@@ -14,82 +14,80 @@
 namespace fsdp::formats::arrays {
 namespace {
 
-// Reads an array for low_rank_source().
-class ArrayElements : public ElementReader {
- public:
-  ArrayElements(const Array& array, const std::shared_ptr<ReadContext>& context)
-      : reader_(array, context), dtype_(array.dtype) {}
-  DType dtype() const override { return dtype_; }
-  bool checked() const { return reader_.checked(); }
-  void read(std::uint64_t first, std::span<std::byte> out,
-            std::span<std::byte> /*scratch*/) const override {
-    reader_.read(first, out);
-  }
-
- private:
-  ArrayReader reader_;
-  DType dtype_;
-};
-
 class UpdatedSource : public ComputedSource {
  public:
-  UpdatedSource(std::shared_ptr<const ByteSource> elements, bool checked)
-      : elements_(std::move(elements)), checked_(checked) {}
-  std::uint64_t size() const override { return elements_->size(); }
-  void read_at(std::uint64_t offset, std::span<std::byte> out) const override {
-    elements_->read_at(offset, out);
+  UpdatedSource(const Array& weight, const std::vector<LowRankTerms>& terms, DType to)
+      : ComputedSource(to, numel_of(weight)), weight_(opened(weight)) {
+    const std::uint64_t experts = terms.front().experts;
+    each_ = numel() / experts;
+    std::vector<std::vector<LowRankUpdate>> updates(experts);
+    for (const LowRankTerms& term : terms) add(term, updates);
+    for (const auto& own : updates) kernels_.push_back(low_rank_kernel(weight.dtype, own, each_));
   }
-  bool checked() const override { return checked_; }
-
- private:
-  std::shared_ptr<const ByteSource> elements_;
-  bool checked_;
-};
-
-class Updated : public DenseOperand {
- public:
-  explicit Updated(LowRankTerms terms)
-      : DenseOperand(terms.weight.dtype, terms.weight.shape), terms_(std::move(terms)) {}
 
  protected:
-  std::shared_ptr<const ComputedSource> source(
-      const std::shared_ptr<ReadContext>& context) const override {
-    auto weight = std::make_unique<ArrayElements>(terms_.weight, context);
-    bool checked = weight->checked();
-    const auto matrix = [&](const Array& array) {
-      const ArrayReader reader(array, context);
-      checked = checked && reader.checked();
-      ThinMatrix made;
-      made.dtype = array.dtype;
-      made.transposed = terms_.turned;
-      made.elements.resize(volume({array.shape, array.shape}) * item_bytes(array.dtype));
-      reader.read(0, made.elements);
-      return made;
-    };
-    LowRankUpdate update;
-    update.left = matrix(terms_.turned ? terms_.a : terms_.b);
-    update.right = matrix(terms_.turned ? terms_.b : terms_.a);
-    update.rank = static_cast<std::uint64_t>(terms_.a.shape[0]);
-    update.scale = terms_.scale;
-    auto elements =
-        low_rank_source(std::move(weight), {&update, 1}, static_cast<std::uint64_t>(shape()[1]),
-                        dtype(), volume({shape(), shape()}));
-    return std::make_shared<UpdatedSource>(std::move(elements), checked);
+  void compute(std::uint64_t first, std::span<std::byte> out) const override {
+    const Scratch elements;
+    const Scratch numbers;
+    const auto from =
+        elements.first(out.size() / item_bytes(dtype()) * item_bytes(weight_->dtype()));
+    weight_->read(first, from);
+    for (std::uint64_t done = 0, count = 0; !out.empty(); done += count, first += count) {
+      count = std::min<std::uint64_t>(out.size() / item_bytes(dtype()), each_ - first % each_);
+      const std::uint64_t item = item_bytes(weight_->dtype());
+      kernels_[first / each_]->apply(first % each_, from.subspan(done * item, count * item),
+                                     numbers.bytes(), dtype(),
+                                     out.first(count * item_bytes(dtype())));
+      out = out.subspan(count * item_bytes(dtype()));
+    }
   }
 
  private:
-  LowRankTerms terms_;
+  // Adds the update of each expert.
+  void add(const LowRankTerms& term, std::vector<std::vector<LowRankUpdate>>& updates) {
+    const std::vector<std::byte> a = elements_of(term.a, term.a.dtype);
+    const std::vector<std::byte> b = elements_of(term.b, term.b.dtype);
+    const std::uint64_t experts = term.experts;
+    const std::size_t item = item_bytes(term.b.dtype);
+    for (std::uint64_t e = 0; e < experts; ++e) {
+      ThinMatrix own_a{term.a.dtype, {}, term.turned};
+      const auto part = std::span(a).subspan(e * a.size() / experts, a.size() / experts);
+      own_a.elements.assign(part.begin(), part.end());
+      ThinMatrix own_b{term.b.dtype, {}, term.turned};
+      for (std::size_t at = e * item; at < b.size(); at += experts * item) {
+        const auto one = std::span(b).subspan(at, experts == 1 ? b.size() : item);
+        own_b.elements.insert(own_b.elements.end(), one.begin(), one.end());
+        if (experts == 1) break;
+      }
+      LowRankUpdate update;
+      update.rank = static_cast<std::uint64_t>(term.a.shape[0]) / experts;
+      update.scale = term.scale;
+      update.left = std::move(term.turned ? own_a : own_b);
+      update.right = std::move(term.turned ? own_b : own_a);
+      updates[e].push_back(std::move(update));
+    }
+  }
+
+  std::unique_ptr<ArrayReader> weight_;
+  std::uint64_t each_;  // elements of an expert
+  std::vector<std::unique_ptr<LowRankKernel>> kernels_;
 };
 
 }  // namespace
 
-Array with_low_rank_update(LowRankTerms terms) {
-  for (const Array* const array : {&terms.weight, &terms.a, &terms.b}) {
+Array with_low_rank_updates(const Array& weight, std::vector<LowRankTerms> terms, DType to) {
+  return computed_array(to, weight.shape, [weight, terms = std::move(terms), to] {
+    return std::make_shared<UpdatedSource>(weight, terms, to);
+  });
+}
+
+Array with_low_rank_update(const Array& weight, LowRankTerms terms) {
+  for (const Array* const array : {&weight, &std::as_const(terms.a), &std::as_const(terms.b)}) {
     if (is_floating(array->dtype)) continue;
     throw Error(ErrorCode::kDtype,
                 cat("low_rank takes floating tensors, not ", torch_name(array->dtype)));
   }
-  const auto& w = terms.weight.shape;
+  const auto& w = weight.shape;
   const auto& a = terms.a.shape;
   const auto& b = terms.b.shape;
   const bool matrices = w.size() == 2 && a.size() == 2 && b.size() == 2;
@@ -100,9 +98,8 @@ Array with_low_rank_update(LowRankTerms terms) {
                     ", A [rank, in] and B [out, rank], not ", shape_text(w), ", ", shape_text(a),
                     " and ", shape_text(b)));
   }
-  if (terms.weight.parts.empty()) return terms.weight;
-  auto shape = w;
-  return whole_array(std::make_shared<Updated>(std::move(terms)), std::move(shape));
+  if (weight.parts.empty()) return weight;
+  return with_low_rank_updates(weight, {std::move(terms)}, weight.dtype);
 }
 
 }  // namespace fsdp::formats::arrays

@@ -14,7 +14,6 @@
 #include "formats/bytes/base/vector_clones.h"
 #include "formats/changes/arrays/computed.h"
 #include "formats/changes/arrays/elementwise.h"
-#include "formats/changes/arrays/read_context.h"
 
 namespace fsdp::formats::arrays {
 namespace {
@@ -72,18 +71,12 @@ class BlockFactors {
     std::vector<float> factors;
   };
 
-  BlockFactors(const Array& array, const BlockGrid& grid, std::shared_ptr<ReadContext> context)
-      : array_(array), grid_(grid), context_(std::move(context)), reader_(array_, context_) {}
+  // `reader`: of the array.
+  BlockFactors(const Array& array, const BlockGrid& grid, std::unique_ptr<ArrayReader> reader)
+      : array_(array), grid_(grid), reader_(std::move(reader)) {}
 
   const BlockGrid& grid() const { return grid_; }
-  bool checked() const { return reader_.checked(); }
-
-  // Fills `out` with the elements from `first` on, as float32.  `raw`: scratch memory.
-  void read(std::uint64_t first, std::span<std::byte> out, std::span<std::byte> raw) const {
-    const auto codes = raw.first(out.size() / sizeof(float) * item_bytes(array_.dtype));
-    reader_.read(first, codes);
-    cast(array_.dtype, codes, DType::kFloat32, out);
-  }
+  const ArrayReader& reader() const { return *reader_; }
 
   // Returns the group of a block.  Several threads may wait for the same group.
   std::shared_ptr<const Group> group_of(std::uint64_t block) const {
@@ -142,11 +135,10 @@ class BlockFactors {
   // `first` on.
   void scan(std::uint64_t first, std::uint64_t count, std::uint64_t first_block,
             std::vector<std::uint32_t>& most) const {
-    const Scratch floats(*context_);
-    const Scratch raw(*context_);
+    const Scratch floats;
     for_each_run(grid_, first, count, kComputedNumel, [&](const GridRun& run) {
-      const auto numbers = floats.bytes().first(run.numel() * sizeof(float));
-      read(first, numbers, raw.bytes());
+      const auto numbers = floats.first(run.numel() * sizeof(float));
+      reader_->read_as(DType::kFloat32, first, numbers);
       const auto* const bits = reinterpret_cast<const std::uint32_t*>(numbers.data());
       for_each_block(grid_, run, [&](std::uint64_t at, std::uint64_t size, std::uint64_t block) {
         const std::uint32_t here = largest(bits + at, size);
@@ -168,29 +160,29 @@ class BlockFactors {
 
   Array array_;
   BlockGrid grid_;
-  std::shared_ptr<ReadContext> context_;
-  ArrayReader reader_;
+  std::unique_ptr<ArrayReader> reader_;
   mutable std::mutex mutex_;
   mutable std::deque<std::shared_ptr<Held>> held_;
 };
 
-class QuantizedNumbers : public ComputedSource {
+// The numbers or the scales of a quantized array.
+class QuantizedSource : public ComputedSource {
  public:
-  QuantizedNumbers(const Array& array, const BlockGrid& grid,
-                   const std::shared_ptr<ReadContext>& context)
-      : factors_(array, grid, context),
-        context_(context),
-        numel_(volume({array.shape, array.shape})) {}
-  std::uint64_t size() const override { return numel_; }
-  bool checked() const override { return factors_.checked(); }
+  QuantizedSource(DType dtype, std::uint64_t numel, const Array& array, const BlockGrid& grid)
+      : ComputedSource(dtype, numel), factors_(array, grid, opened(array)) {}
 
-  void read_at(std::uint64_t offset, std::span<std::byte> out) const override {
-    const Scratch floats(*context_);
-    const Scratch raw(*context_);
+ protected:
+  void compute(std::uint64_t first, std::span<std::byte> out) const override {
+    dtype() == DType::kFloat8E4M3FN ? numbers(first, out) : scales(first, out);
+  }
+
+ private:
+  void numbers(std::uint64_t first, std::span<std::byte> out) const {
+    const Scratch floats;
     std::shared_ptr<const BlockFactors::Group> group;
-    for_each_run(factors_.grid(), offset, out.size(), kComputedNumel, [&](const GridRun& run) {
-      const auto bytes = floats.bytes().first(run.numel() * sizeof(float));
-      factors_.read(offset, bytes, raw.bytes());
+    for_each_run(factors_.grid(), first, out.size(), kComputedNumel, [&](const GridRun& run) {
+      const auto bytes = floats.first(run.numel() * sizeof(float));
+      factors_.reader().read_as(DType::kFloat32, first, bytes);
       auto* const numbers = reinterpret_cast<float*>(bytes.data());
       for_each_block(factors_.grid(), run,
                      [&](std::uint64_t at, std::uint64_t count, std::uint64_t block) {
@@ -201,26 +193,12 @@ class QuantizedNumbers : public ComputedSource {
                      });
       cast(DType::kFloat32, bytes, DType::kFloat8E4M3FN, out.first(run.numel()));
       out = out.subspan(run.numel());
-      offset += run.numel();
+      first += run.numel();
     });
   }
 
- private:
-  BlockFactors factors_;
-  std::shared_ptr<ReadContext> context_;
-  std::uint64_t numel_;
-};
-
-class QuantizedScales : public ComputedSource {
- public:
-  QuantizedScales(const Array& array, const BlockGrid& grid,
-                  const std::shared_ptr<ReadContext>& context, std::uint64_t count)
-      : factors_(array, grid, context), count_(count) {}
-  std::uint64_t size() const override { return count_ * sizeof(float); }
-  bool checked() const override { return factors_.checked(); }
-
-  void read_at(std::uint64_t offset, std::span<std::byte> out) const override {
-    for (std::uint64_t block = offset / sizeof(float); !out.empty();) {
+  void scales(std::uint64_t block, std::span<std::byte> out) const {
+    while (!out.empty()) {
       const auto group = factors_.group_of(block);
       for (; block - group->first < group->factors.size() && !out.empty(); ++block) {
         const float scale = 1 / group->factors[block - group->first];
@@ -230,34 +208,14 @@ class QuantizedScales : public ComputedSource {
     }
   }
 
- private:
   BlockFactors factors_;
-  std::uint64_t count_;
 };
 
-// The result of quantizing an array: its numbers or its scales.
-class QuantizedOperand : public DenseOperand {
- public:
-  QuantizedOperand(DType dtype, std::vector<std::int64_t> shape, const Array& array,
-                   const BlockGrid& grid)
-      : DenseOperand(dtype, std::move(shape)), array_(array), grid_(grid) {}
-
- protected:
-  std::shared_ptr<const ComputedSource> source(
-      const std::shared_ptr<ReadContext>& context) const override {
-    if (dtype() == DType::kFloat8E4M3FN)
-      return std::make_shared<QuantizedNumbers>(array_, grid_, context);
-    return std::make_shared<QuantizedScales>(array_, grid_, context, volume({shape(), shape()}));
-  }
-
- private:
-  Array array_;
-  BlockGrid grid_;
-};
-
-Array operand_of(DType dtype, const std::vector<std::int64_t>& shape, const Array& array,
-                 const BlockGrid& grid) {
-  return whole_array(std::make_shared<QuantizedOperand>(dtype, shape, array, grid), shape);
+Array quantized_array(DType dtype, const std::vector<std::int64_t>& shape, const Array& array,
+                      const BlockGrid& grid) {
+  return computed_array(dtype, shape, [=, numel = volume({shape, shape})] {
+    return std::make_shared<QuantizedSource>(dtype, numel, array, grid);
+  });
 }
 
 }  // namespace
@@ -266,8 +224,8 @@ QuantizedArrays quantized_arrays(const Array& array, const BlockGrid& grid,
                                  const std::vector<std::int64_t>& scale_shape) {
   // An empty array has nothing to compute scales from: they are 1.
   Array scales = array.parts.empty() ? constant_array(DType::kFloat32, scale_shape, 1)
-                                     : operand_of(DType::kFloat32, scale_shape, array, grid);
-  return {operand_of(DType::kFloat8E4M3FN, array.shape, array, grid), std::move(scales)};
+                                     : quantized_array(DType::kFloat32, scale_shape, array, grid);
+  return {quantized_array(DType::kFloat8E4M3FN, array.shape, array, grid), std::move(scales)};
 }
 
 }  // namespace fsdp::formats::arrays

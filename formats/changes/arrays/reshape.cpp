@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "formats/changes/arrays/reshape.h"
-
+// Arrays in other shapes.
 #include <algorithm>
-#include <memory>
+#include <optional>
 #include <utility>
 
 #include "formats/changes/arrays/computed.h"
@@ -188,8 +187,8 @@ std::optional<std::vector<Piece>> pieces_of(const Part& part, const Array& array
   return all;
 }
 
-}  // namespace
-
+// Returns the parts of `array` as boxes of the new shape; nothing if they are more than
+// `max_parts`.
 std::optional<std::vector<Part>> reshaped_parts(const Array& array,
                                                 std::span<const std::int64_t> shape,
                                                 std::size_t max_parts) {
@@ -210,9 +209,16 @@ std::optional<std::vector<Part>> reshaped_parts(const Array& array,
   return out;
 }
 
-Array gathered(const Array& array, std::span<const std::int64_t> shape) {
-  return whole_array(std::make_shared<Gathered>(array, std::vector(shape.begin(), shape.end())),
-                     {shape.begin(), shape.end()});
+}  // namespace
+
+Array reshaped(const Array& array, std::span<const std::int64_t> shape, std::size_t max_parts) {
+  Array out{array.dtype, {shape.begin(), shape.end()}, {}};
+  if (array.parts.empty()) return out;
+  auto parts = reshaped_parts(array, shape, max_parts);
+  if (!parts) return gathered(array, shape);
+  out.parts = std::move(*parts);
+  join_neighbours(out.parts);
+  return out;
 }
 
 }  // namespace fsdp::formats::arrays

@@ -8,12 +8,6 @@
 #include "formats/state/model/meant_name.h"
 
 namespace fsdp::formats {
-namespace {
-
-constexpr std::size_t kGlobText = 200;
-
-}  // namespace
-
 bool GlobUse::matches(const std::string& name) {
   if (globs_.empty()) return false;
   if (names_.size() < kMostNamesCompared) names_.push_back(name);
@@ -27,11 +21,11 @@ bool GlobUse::matches(const std::string& name) {
 }
 
 void GlobUse::check_all(std::string_view path, std::string_view what) const {
-  const auto unused = std::find(used_.begin(), used_.end(), false);
+  const auto unused = std::ranges::find(used_, false);
   if (unused == used_.end()) return;
   const Glob& glob = globs_[static_cast<std::size_t>(unused - used_.begin())];
-  throw Error(ErrorCode::kNotFound, cat(path, ": no ", what, " matches ",
-                                        quote(glob.text(), kGlobText), meant_glob(glob, names_)));
+  throw Error(ErrorCode::kNotFound, cat(path, ": no ", what, " matches ", quote(glob.text(), 200),
+                                        meant_glob(glob, names_)));
 }
 
 }  // namespace fsdp::formats

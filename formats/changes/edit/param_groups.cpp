@@ -24,7 +24,9 @@ namespace {
 
 using Group = OptimizerState::Group;
 
-constexpr std::size_t kGroupKeyText = 200;
+bool is_named(const Value& key, std::string_view name) {
+  return key.as_string() != nullptr && *key.as_string() == name;
+}
 
 // Returns the options of a group of any form, with the lists of its parameters.
 std::vector<Value::Entry> entries_of(const Group& group) {
@@ -43,15 +45,12 @@ void set_entries(Group& group, std::vector<Value::Entry> entries) {
 // Sets the list of names in the group's source to the names of its parameters.
 void set_names(Group& group) {
   std::vector<Value::Entry> entries = entries_of(group);
-  std::erase_if(entries, [&](const Value::Entry& entry) {
-    return group.param_names.empty() && lists_parameters(entry.first) &&
-           *entry.first.as_string() == "param_names";
-  });
+  std::vector<Value> names;
+  for (const std::string& name : group.param_names) names.push_back(Value::string(name));
+  if (names.empty())
+    std::erase_if(entries, [](const auto& entry) { return is_named(entry.first, "param_names"); });
   for (auto& [key, value] : entries) {
-    if (!lists_parameters(key) || *key.as_string() != "param_names") continue;
-    std::vector<Value> names;
-    for (const std::string& name : group.param_names) names.push_back(Value::string(name));
-    value = Value::list(std::move(names));
+    if (is_named(key, "param_names")) value = Value::list(names);
   }
   set_entries(group, std::move(entries));
 }
@@ -102,8 +101,8 @@ class GroupEditor {
       const std::string near = nearest(*edit_.optimizer, keys);
       throw Error(ErrorCode::kNotFound,
                   cat(checkpoint_.description().path, ": no optimizer lies at ",
-                      quote(*edit_.optimizer, kGroupKeyText),
-                      near.empty() ? "" : "; did you mean " + quote(near, kGroupKeyText) + "?"));
+                      quote(*edit_.optimizer, 200),
+                      near.empty() ? "" : "; did you mean " + quote(near, 200) + "?"));
     }
     if (parts.size() > 1 && !edit_.join.empty()) {
       throw Error(ErrorCode::kUsage,
@@ -264,14 +263,12 @@ class GroupEditor {
     }
     std::string differing;
     for (const auto& [option, all] : values) {
-      const bool given =
-          std::any_of(edit_.options.begin(), edit_.options.end(),
-                      [&, &name = option](const auto& one) { return one.first == name; });
-      const bool same = all.size() == entries.size() &&
-                        std::all_of(all.begin(), all.end(),
-                                    [&](const Value* value) { return same_(*value, *all[0]); });
-      if (!same && !given)
-        differing += (differing.empty() ? "" : ", ") + quote(option, kGroupKeyText);
+      const bool given = std::ranges::any_of(
+          edit_.options, [&, &name = option](const auto& one) { return one.first == name; });
+      const bool same =
+          all.size() == entries.size() &&
+          std::ranges::all_of(all, [&](const Value* value) { return same_(*value, *all[0]); });
+      if (!same && !given) differing += (differing.empty() ? "" : ", ") + quote(option, 200);
     }
     if (differing.empty()) return;
     throw Error(ErrorCode::kMismatch, "the groups differ in " + differing);
@@ -282,7 +279,7 @@ class GroupEditor {
     for (const auto& [key, value] : entries_of(optimizer_.groups[g])) {
       if (!tensor_number(value) || key.as_string() == nullptr) continue;
       throw Error(ErrorCode::kUnsupported,
-                  cat("option ", quote(*key.as_string(), kGroupKeyText), " of group ", g,
+                  cat("option ", quote(*key.as_string(), 200), " of group ", g,
                       " is a tensor, which two groups cannot share"));
     }
   }
@@ -299,19 +296,16 @@ class GroupEditor {
     Group& group = optimizer_.groups[g];
     std::vector<Value::Entry> entries = entries_of(group);
     for (const auto& [option, text] : edit_.options) {
-      const auto at = std::find_if(
-          entries.begin(), entries.end(), [&, &name = option](const Value::Entry& entry) {
-            return !lists_parameters(entry.first) && entry.first.as_string() != nullptr &&
-                   *entry.first.as_string() == name;
-          });
+      const auto at = std::ranges::find_if(entries, [&, &name = option](const auto& entry) {
+        return !lists_parameters(entry.first) && is_named(entry.first, name);
+      });
       if (at == entries.end()) refuse_option(g, option, entries);
       OptionChange change{g, option, resolved(checkpoint_, at->second), {}};
       const auto typed = value_like(change.was, text);
       if (!typed) {
-        throw Error(ErrorCode::kType,
-                    cat("option ", quote(option, kGroupKeyText), " of group ", g, " is ",
-                        type_words(change.was), ", and ", quote(text, kGroupKeyText), " is ",
-                        type_words(value_of_text(text))));
+        throw Error(ErrorCode::kType, cat("option ", quote(option, 200), " of group ", g, " is ",
+                                          type_words(change.was), ", and ", quote(text, 200),
+                                          " is ", type_words(value_of_text(text))));
       }
       change.now = *typed;
       at->second = *typed;
@@ -328,8 +322,8 @@ class GroupEditor {
     }
     const std::string near = nearest(option, names);
     throw Error(ErrorCode::kNotFound,
-                cat("group ", g, " has no option ", quote(option, kGroupKeyText),
-                    near.empty() ? "" : "; did you mean " + quote(near, kGroupKeyText) + "?"));
+                cat("group ", g, " has no option ", quote(option, 200),
+                    near.empty() ? "" : "; did you mean " + quote(near, 200) + "?"));
   }
 
   const Checkpoint& checkpoint_;

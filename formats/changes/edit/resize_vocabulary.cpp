@@ -3,17 +3,15 @@
 
 #include <cmath>
 #include <map>
-#include <optional>
 #include <span>
 #include <utility>
 
 #include "formats/bytes/base/cast.h"
 #include "formats/bytes/base/checked_math.h"
 #include "formats/bytes/base/error.h"
-#include "formats/bytes/base/interrupt.h"
 #include "formats/bytes/base/text.h"
-#include "formats/changes/arithmetic/replaced_tensors.h"
-#include "formats/changes/edit/resized_table.h"
+#include "formats/changes/arrays/computed.h"
+#include "formats/changes/arrays/computed_tensors.h"
 #include "formats/changes/edit/table_state.h"
 #include "formats/changes/edit/vocabulary_tables.h"
 #include "formats/state/content/content.h"
@@ -22,24 +20,6 @@
 namespace fsdp::formats {
 namespace {
 
-constexpr std::size_t kResizeKeyText = 200;
-// Size of the buffer for comparing checksums of storages that were read only in part.
-constexpr std::size_t kResizeCheckBytes = std::size_t{1} << 20U;
-
-// What is read while the output is written.
-struct TableInput {
-  std::shared_ptr<const Checkpoint> source;
-  StorageChecks checks{true};
-
-  std::unique_ptr<InputReader> reader(std::size_t number) {
-    return std::make_unique<InputReader>(InputTensor{source.get(), number}, checks);
-  }
-  void finish() {
-    std::vector<std::byte> buffer(kResizeCheckBytes);
-    checks.finish(buffer, [] { return interrupted(); });
-  }
-};
-
 class VocabularyResizer {
  public:
   VocabularyResizer(std::shared_ptr<const Checkpoint> source, const Value& content,
@@ -47,10 +27,8 @@ class VocabularyResizer {
       : source_(std::move(source)),
         content_(content),
         resize_(resize),
-        input_(std::make_shared<TableInput>()),
-        replaced_(source_) {
-    input_->source = source_;
-  }
+        tables_(std::make_shared<arrays::ComputedTensors>(
+            std::vector{std::make_shared<arrays::ArraySource>(source_)})) {}
 
   VocabularyResized run() {
     refuse_loose_states(*source_, content_);
@@ -72,10 +50,8 @@ class VocabularyResizer {
       if (is_by_row(state.leaf, tensor(table)))
         change(state.leaf, token_dimension(table.key), true);
     }
-    auto made = replaced_.finish(content_, source_->description().path,
-                                 [held = input_] { held->finish(); });
-    result_.checkpoint = std::move(made.checkpoint);
-    result_.content = std::move(made.content);
+    result_.content = tables_->edited(content_);
+    result_.checkpoint = std::move(tables_);
     return std::move(result_);
   }
 
@@ -84,7 +60,7 @@ class VocabularyResizer {
     return source_->index().tensors[*tensor_number(leaf.value)];
   }
   std::string place(const Leaf& leaf) const {
-    return cat(source_->description().path, ": ", quote(leaf.key, kResizeKeyText));
+    return cat(source_->description().path, ": ", quote(leaf.key, 200));
   }
 
   void check_noise(const Leaf& table) const {
@@ -122,55 +98,40 @@ class VocabularyResizer {
   [[noreturn]] void refuse_state(const Leaf& state, const TensorEntry& table,
                                  const char* why) const {
     const TensorEntry& own = tensor(state);
-    throw Error(ErrorCode::kUnsupported,
-                cat(place(state), ": a state ", torch_name(own.dtype), " ", shape_text(own.shape),
-                    " of a table ", shape_text(table.shape), why));
+    throw Error(ErrorCode::kUnsupported, cat(place(state), ": a state ", arrays::tensor_text(own),
+                                             " of a table ", shape_text(table.shape), why));
   }
 
   // `dimension`: the one that counts tokens; dimensions before it have one element.
   void change(const Leaf& leaf, std::size_t dimension, bool state) {
     const std::size_t number = *tensor_number(leaf.value);
     const TensorEntry& own = source_->index().tensors[number];
-    ComputedTensor made;
-    made.dtype = own.dtype;
-    made.shape = own.shape;
-    made.shape[dimension] = resize_.rows;
-    result_.tensors.push_back({leaf.key, own.dtype, own.shape, made.shape, state});
-    const auto done = positions_.find(number);
-    if (done != positions_.end()) {
-      replaced_.tie(leaf, done->second);
-      return;
+    std::vector<std::int64_t> shape = own.shape;
+    shape[dimension] = resize_.rows;
+    result_.tensors.push_back({leaf.key, own.dtype, own.shape, shape, state});
+    const auto [made, fresh] = made_.try_emplace(number);
+    if (fresh) {
+      checked_mul(checked_numel(shape, place(leaf)), item_bytes(own.dtype), place(leaf));
+      const arrays::Array table =
+          resized_table(tables_->source_array(number), dimension, resize_.rows,
+                        fill_of(leaf, own.shape[dimension], state));
+      made->second = tables_->separate(leaf.path, arrays::gathered(table, table.shape));
     }
-    checked_mul(checked_numel(made.shape, place(leaf)), item_bytes(own.dtype), place(leaf));
-    const auto old_rows = static_cast<std::uint64_t>(own.shape[dimension]);
-    const std::uint64_t columns = own.numel() / old_rows;
-    made.open = [held = input_, number, old_rows, columns,
-                 rows = static_cast<std::uint64_t>(resize_.rows),
-                 fill = fill_of(leaf, old_rows, state)] {
-      auto reader = held->reader(number);
-      const bool checked = reader->checked();
-      return ComputedElements{
-          std::make_shared<ResizedTable>(std::move(reader), old_rows, rows, columns, fill),
-          checked};
-    };
-    positions_.emplace(number, replaced_.replace(leaf, std::move(made)));
+    tables_->replace(leaf, made->second);
   }
 
-  NewRows fill_of(const Leaf& leaf, std::uint64_t old_rows, bool state) const {
+  NewRows fill_of(const Leaf& leaf, std::int64_t old_rows, bool state) const {
     NewRows fill;
     const TensorEntry& own = tensor(leaf);
-    if (state || resize_.fill == RowFill::kZeros ||
-        static_cast<std::uint64_t>(resize_.rows) <= old_rows)
-      return fill;
+    if (state || resize_.fill == RowFill::kZeros || resize_.rows <= old_rows) return fill;
     if (resize_.fill == RowFill::kNoise) {
       fill.noise = resize_.noise;
       return fill;
     }
-    TableInput input;
-    input.source = source_;
-    const auto reader = input.reader(*tensor_number(leaf.value));
+    arrays::ArraySource input(source_);
     try {
-      fill.row = mean_row(*reader, own.numel(), own.numel() / old_rows);
+      fill.row = mean_row(input.array(*tensor_number(leaf.value)),
+                          own.numel() / static_cast<std::uint64_t>(old_rows));
     } catch (const Error& error) {
       if (error.code() != ErrorCode::kUnsupported && error.code() != ErrorCode::kLimitSize) throw;
       throw error.in(place(leaf));
@@ -182,9 +143,8 @@ class VocabularyResizer {
   std::shared_ptr<const Checkpoint> source_;
   const Value& content_;
   const VocabularyResize& resize_;
-  std::shared_ptr<TableInput> input_;
-  ReplacedTensors replaced_;
-  std::map<std::size_t, std::size_t> positions_;  // tensor of the source -> position for tie()
+  std::shared_ptr<arrays::ComputedTensors> tables_;
+  std::map<std::size_t, Value> made_;  // by tensor of the source
   VocabularyResized result_;
 };
 

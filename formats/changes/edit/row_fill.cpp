@@ -9,13 +9,14 @@
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/interrupt.h"
 #include "formats/bytes/base/text.h"
+#include "formats/changes/arrays/computed.h"
+#include "formats/changes/arrays/elementwise.h"
 
 namespace fsdp::formats {
 namespace {
 
 // Sums of this many columns take 128 MiB; a row of a table is far shorter.
 constexpr std::uint64_t kMostColumns = std::uint64_t{16} << 20U;
-constexpr std::uint64_t kMeanBlockNumel = 64U << 10U;
 
 std::uint64_t mixed(std::uint64_t z) {
   z = (z ^ (z >> 30U)) * 0xBF58476D1CE4E5B9U;
@@ -23,28 +24,42 @@ std::uint64_t mixed(std::uint64_t z) {
   return z ^ (z >> 31U);
 }
 
+// Noise from element `first` of a table on.
+class NoiseSource : public arrays::ComputedSource {
+ public:
+  NoiseSource(DType dtype, std::uint64_t numel, std::uint64_t first, const Noise& noise)
+      : ComputedSource(dtype, numel), first_(first), noise_(noise) {}
+
+ protected:
+  void compute(std::uint64_t first, std::span<std::byte> out) const override {
+    const arrays::Scratch scratch;
+    const std::span numbers(reinterpret_cast<double*>(scratch.bytes().data()),
+                            out.size() / item_bytes(dtype()));
+    for (double& number : numbers) number = noise_at(noise_, first_ + first++);
+    cast(DType::kFloat64, std::as_bytes(numbers), dtype(), out);
+  }
+
+ private:
+  std::uint64_t first_;
+  Noise noise_;
+};
+
 }  // namespace
 
-std::vector<std::byte> mean_row(const InputReader& table, std::uint64_t numel,
-                                std::uint64_t columns) {
+std::vector<std::byte> mean_row(const arrays::Array& table, std::uint64_t columns) {
   if (columns > kMostColumns) {
     throw Error(ErrorCode::kLimitSize,
                 cat("a row has ", columns, " elements, at most ", kMostColumns, " are averaged"));
   }
-  const std::size_t item = item_bytes(table.dtype());
-  const std::uint64_t block = std::min(numel, kMeanBlockNumel);
-  std::vector<std::byte> elements(block * item);
-  std::vector<std::byte> scratch(block * item);
-  std::vector<double> wide(block);
+  const std::uint64_t numel = numel_of(table);
+  const arrays::ArrayReader reader(table);
+  std::vector<double> wide(std::min<std::uint64_t>(numel, arrays::kComputedNumel));
   std::vector<double> sums(columns);
   std::uint64_t column = 0;
-  for (std::uint64_t first = 0; first < numel; first += block) {
+  for (std::uint64_t first = 0; first < numel; first += wide.size()) {
     throw_if_interrupted();
-    const std::uint64_t count = std::min(block, numel - first);
-    const auto read = std::span(elements).first(count * item);
-    table.read(first, read, scratch);
-    cast(table.dtype(), read, DType::kFloat64,
-         std::as_writable_bytes(std::span(wide).first(count)));
+    const std::uint64_t count = std::min<std::uint64_t>(wide.size(), numel - first);
+    reader.read_as(DType::kFloat64, first, std::as_writable_bytes(std::span(wide).first(count)));
     for (std::uint64_t i = 0; i < count;) {
       const std::uint64_t run = std::min(count - i, columns - column);
       for (std::uint64_t k = 0; k < run; ++k) sums[column + k] += wide[i + k];
@@ -60,8 +75,8 @@ std::vector<std::byte> mean_row(const InputReader& table, std::uint64_t numel,
     throw Error(ErrorCode::kUnsupported,
                 cat("the mean of column ", c, " is ", std::isnan(sums[c]) ? "nan" : "infinite"));
   }
-  std::vector<std::byte> row(columns * item);
-  cast(DType::kFloat64, std::as_bytes(std::span(sums)), table.dtype(), row);
+  std::vector<std::byte> row(columns * item_bytes(table.dtype));
+  cast(DType::kFloat64, std::as_bytes(std::span(sums)), table.dtype, row);
   return row;
 }
 
@@ -79,17 +94,26 @@ double noise_at(const Noise& noise, std::uint64_t element) {
   return static_cast<double>(centred) * 0x1p-32 * noise.deviation;
 }
 
-void fill_noise(const Noise& noise, std::uint64_t first, DType dtype, std::span<std::byte> out) {
-  std::array<double, 512> numbers{};
-  const std::size_t item = item_bytes(dtype);
-  while (!out.empty()) {
-    const std::size_t count = std::min(numbers.size(), out.size() / item);
-    for (std::size_t i = 0; i < count; ++i) numbers[i] = noise_at(noise, first + i);
-    cast(DType::kFloat64, std::as_bytes(std::span(numbers).first(count)), dtype,
-         out.first(count * item));
-    first += count;
-    out = out.subspan(count * item);
+arrays::Array resized_table(const arrays::Array& table, std::size_t dim, std::int64_t size,
+                            const NewRows& fill) {
+  const std::int64_t kept = std::min(size, table.shape[dim]);
+  const arrays::Array old = arrays::sliced(table, dim, 0, kept);
+  if (kept == size) return old;
+  std::vector<std::int64_t> shape = table.shape;
+  shape[dim] = size - kept;
+  arrays::Array fresh;
+  if (fill.noise) {
+    fresh =
+        arrays::computed_array(table.dtype, shape,
+                               [dtype = table.dtype, numel = volume({shape, shape}),
+                                first = numel_of(old), noise = *fill.noise] {
+                                 return std::make_shared<NoiseSource>(dtype, numel, first, noise);
+                               });
+  } else {
+    fresh = fill.row.empty() ? arrays::constant_array(table.dtype, shape, 0)
+                             : arrays::repeated_array(table.dtype, shape, fill.row);
   }
+  return arrays::concatenated(std::array{old, fresh}, dim);
 }
 
 }  // namespace fsdp::formats

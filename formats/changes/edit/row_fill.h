@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes new rows of a table: the mean of the old ones, or noise, bit for bit the same on every
-// machine.
+// Tables with another number of rows: new rows are the mean of the old ones, zeros, or noise, bit
+// for bit the same on every machine.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
+#include <optional>
 #include <vector>
 
-#include "formats/bytes/base/dtype.h"
-#include "formats/changes/arithmetic/input_reader.h"
+#include "formats/changes/arrays/array.h"
 
 namespace fsdp::formats {
 
@@ -22,8 +21,7 @@ namespace fsdp::formats {
 // Requires: the table is of a floating type and has a row.
 // Throws: kUnsupported if a mean is not finite, naming the column; kLimitSize for rows of more than
 // 16 Mi elements; the errors of reading; kInterrupted.
-std::vector<std::byte> mean_row(const InputReader& table, std::uint64_t numel,
-                                std::uint64_t columns);
+std::vector<std::byte> mean_row(const arrays::Array& table, std::uint64_t columns);
 
 // Note [noise of an element]
 // Six words of SplitMix64 for the element e of the table, counted in row-major order:
@@ -41,7 +39,15 @@ struct Noise {
 };
 // Returns the number of element `element` before it is cast.
 double noise_at(const Noise& noise, std::uint64_t element);
-// Writes the elements from `first` on.  Requires: is_floating(dtype).
-void fill_noise(const Noise& noise, std::uint64_t first, DType dtype, std::span<std::byte> out);
+
+// New rows: noise if it is set, else copies of `row`, or zeros if that is empty.
+struct NewRows {
+  std::vector<std::byte> row;
+  std::optional<Noise> noise;
+};
+// Returns the table with `size` elements in dimension `dim`: the first ones of the table, then new
+// rows if it has fewer.  Requires: dimensions before `dim` have one element; rows have elements.
+arrays::Array resized_table(const arrays::Array& table, std::size_t dim, std::int64_t size,
+                            const NewRows& fill);
 
 }  // namespace fsdp::formats

@@ -2,8 +2,8 @@
 #include "formats/changes/edit/set_values.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -11,8 +11,8 @@
 #include "formats/bytes/base/cast.h"
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
-#include "formats/changes/arithmetic/computed_checkpoint.h"
-#include "formats/changes/arithmetic/replaced_tensors.h"
+#include "formats/changes/arrays/computed_tensors.h"
+#include "formats/changes/arrays/elementwise.h"
 #include "formats/changes/edit/literal.h"
 #include "formats/state/content/content.h"
 #include "formats/state/model/meant_name.h"
@@ -20,34 +20,28 @@
 namespace fsdp::formats {
 namespace {
 
-constexpr std::size_t kKeyText = 200;
-constexpr std::size_t kMaxCandidates = 20'000;
-
-// One element, repeated.
-class ConstantSource : public ByteSource {
- public:
-  ConstantSource(std::vector<std::byte> element, std::uint64_t numel)
-      : element_(std::move(element)), bytes_(numel * element_.size()) {}
-  std::uint64_t size() const override { return bytes_; }
-  void read_at(std::uint64_t offset, std::span<std::byte> out) const override {
-    if (offset > bytes_ || out.size() > bytes_ - offset)
-      throw Error(ErrorCode::kTruncated, "a read goes past the end of a constant tensor");
-    for (std::size_t i = 0; i < out.size(); ++i) out[i] = element_[(offset + i) % element_.size()];
-  }
-
- private:
-  std::vector<std::byte> element_;
-  std::uint64_t bytes_;
+// Whole numbers of each dtype that has them.
+struct WholeNumbers {
+  DType dtype;
+  std::int64_t least;
+  std::uint64_t most;
 };
-
 template <typename Integer>
-std::optional<std::vector<std::byte>> integer_bytes(std::int64_t number) {
-  if (number < 0 && std::is_unsigned_v<Integer>) return std::nullopt;
-  const auto held = static_cast<Integer>(number);
-  if (static_cast<std::int64_t>(held) != number) return std::nullopt;
-  std::vector<std::byte> bytes(sizeof(held));
-  std::memcpy(bytes.data(), &held, sizeof(held));
-  return bytes;
+constexpr WholeNumbers whole_numbers(DType dtype) {
+  using Limits = std::numeric_limits<Integer>;
+  return {dtype, static_cast<std::int64_t>(Limits::min()),
+          static_cast<std::uint64_t>(Limits::max())};
+}
+constexpr std::array kWholeNumbers = {
+    whole_numbers<std::int64_t>(DType::kInt64),   whole_numbers<std::int32_t>(DType::kInt32),
+    whole_numbers<std::int16_t>(DType::kInt16),   whole_numbers<std::int8_t>(DType::kInt8),
+    whole_numbers<std::uint8_t>(DType::kUInt8),   whole_numbers<std::uint16_t>(DType::kUInt16),
+    whole_numbers<std::uint32_t>(DType::kUInt32), whole_numbers<std::uint64_t>(DType::kUInt64)};
+
+const WholeNumbers* whole_numbers_of(DType dtype) {
+  const auto found = std::ranges::find_if(
+      kWholeNumbers, [&](const WholeNumbers& one) { return one.dtype == dtype; });
+  return found == kWholeNumbers.end() ? nullptr : found;
 }
 
 // Returns the bytes of an element; nothing if the dtype has no such number.
@@ -66,45 +60,20 @@ std::optional<std::vector<std::byte>> element_of(DType dtype, const Value& numbe
   }
   if (dtype == DType::kBool) return std::vector{std::byte{*number.as_bool()}};
   const std::int64_t whole = *number.as_int();
-  switch (dtype) {
-    case DType::kInt64:
-      return integer_bytes<std::int64_t>(whole);
-    case DType::kInt32:
-      return integer_bytes<std::int32_t>(whole);
-    case DType::kInt16:
-      return integer_bytes<std::int16_t>(whole);
-    case DType::kInt8:
-      return integer_bytes<std::int8_t>(whole);
-    case DType::kUInt8:
-      return integer_bytes<std::uint8_t>(whole);
-    case DType::kUInt16:
-      return integer_bytes<std::uint16_t>(whole);
-    case DType::kUInt32:
-      return integer_bytes<std::uint32_t>(whole);
-    default:
-      return integer_bytes<std::uint64_t>(whole);
-  }
+  const WholeNumbers& range = *whole_numbers_of(dtype);
+  if (whole < range.least || (whole > 0 && static_cast<std::uint64_t>(whole) > range.most))
+    return std::nullopt;
+  // The bytes of an element come first in memory.
+  const auto bytes = std::as_bytes(std::span(&whole, 1)).first(item_bytes(dtype));
+  return std::vector(bytes.begin(), bytes.end());
 }
 
 // Returns an example of the type in which elements of the dtype are typed; nothing for other
 // dtypes.
 std::optional<Value> example_of(DType dtype) {
   if (is_floating(dtype)) return Value::floating(0);
-  switch (dtype) {
-    case DType::kBool:
-      return Value::boolean(false);
-    case DType::kInt64:
-    case DType::kInt32:
-    case DType::kInt16:
-    case DType::kInt8:
-    case DType::kUInt8:
-    case DType::kUInt16:
-    case DType::kUInt32:
-    case DType::kUInt64:
-      return Value::integer(0);
-    default:
-      return std::nullopt;
-  }
+  if (dtype == DType::kBool) return Value::boolean(false);
+  return whole_numbers_of(dtype) != nullptr ? std::optional(Value::integer(0)) : std::nullopt;
 }
 
 class Setter {
@@ -114,7 +83,8 @@ class Setter {
       : source_(std::move(source)),
         assignments_(assignments),
         retype_(retype),
-        replaced_(source_) {}
+        tensors_(std::make_shared<arrays::ComputedTensors>(
+            std::vector{std::make_shared<arrays::ArraySource>(source_)})) {}
 
   ValuesSet run(const Value& content) {
     std::vector<bool> used(assignments_.size());
@@ -125,13 +95,13 @@ class Setter {
         if (!assignments_[i].keys.matches(leaf.key)) continue;
         used[i] = true;
         if (chosen != nullptr) {
-          throw Error(ErrorCode::kUsage, cat(quote(chosen->keys.text(), kKeyText), " and ",
-                                             quote(assignments_[i].keys.text(), kKeyText),
-                                             " both set ", quote(leaf.key, kKeyText)));
+          throw Error(ErrorCode::kUsage, cat(quote(chosen->keys.text(), 200), " and ",
+                                             quote(assignments_[i].keys.text(), 200), " both set ",
+                                             quote(leaf.key, 200)));
         }
         chosen = &assignments_[i];
       }
-      if (candidates.size() < kMaxCandidates) candidates.push_back(leaf.key);
+      if (candidates.size() < kMostNamesCompared) candidates.push_back(leaf.key);
       if (chosen == nullptr) return leaf.value;
       if (const auto number = tensor_number(leaf.value)) return set_tensor(leaf, *number, *chosen);
       return set_value(leaf, *chosen);
@@ -139,19 +109,17 @@ class Setter {
     for (std::size_t i = 0; i < used.size(); ++i) {
       if (!used[i]) refuse_unused(assignments_[i], candidates);
     }
-    result_.checkpoint = source_;
-    result_.tensors_changed = !replaced_.empty();
-    if (result_.tensors_changed) {
-      auto replaced = replaced_.finish(result_.content, source_->description().path, [] {});
-      result_.checkpoint = std::move(replaced.checkpoint);
-      result_.content = std::move(replaced.content);
-    }
+    result_.tensors_changed = tensors_->replaced_any();
+    if (result_.tensors_changed)
+      result_.checkpoint = std::move(tensors_);
+    else
+      result_.checkpoint = source_;
     return std::move(result_);
   }
 
  private:
   std::string place(const Leaf& leaf) const {
-    return cat(source_->description().path, ": ", quote(leaf.key, kKeyText));
+    return cat(source_->description().path, ": ", quote(leaf.key, 200));
   }
 
   Value set_value(const Leaf& leaf, const Assignment& assignment) {
@@ -163,8 +131,8 @@ class Setter {
     if (!typed) {
       throw Error(
           ErrorCode::kType,
-          cat(place(leaf), " is ", type_words(change.was), ", and ",
-              quote(assignment.text, kKeyText), " is ", type_words(value_of_text(assignment.text))),
+          cat(place(leaf), " is ", type_words(change.was), ", and ", quote(assignment.text, 200),
+              " is ", type_words(value_of_text(assignment.text))),
           {Remedy::kRetype});
     }
     change.now = *typed;
@@ -176,7 +144,7 @@ class Setter {
     const TensorEntry& tensor = source_->index().tensors[number];
     ValueChange change;
     change.key = leaf.key;
-    change.tensor = cat(torch_name(tensor.dtype), " ", shape_text(tensor.shape));
+    change.tensor = arrays::tensor_text(tensor);
     const auto example = example_of(tensor.dtype);
     if (!example) {
       throw Error(ErrorCode::kUnsupported, cat(place(leaf), " is ", change.tensor,
@@ -186,31 +154,27 @@ class Setter {
     const auto element = typed ? element_of(tensor.dtype, *typed) : std::nullopt;
     if (!element) {
       throw Error(ErrorCode::kType, cat(place(leaf), " is ", change.tensor, ", which cannot hold ",
-                                        quote(assignment.text, kKeyText)));
+                                        quote(assignment.text, 200)));
     }
     change.now = *typed;
     result_.changes.push_back(std::move(change));
-    ComputedTensor computed;
-    computed.dtype = tensor.dtype;
-    computed.shape = tensor.shape;
-    computed.open = [bytes = *element, numel = tensor.numel()] {
-      return ComputedElements{std::make_shared<ConstantSource>(bytes, numel), true};
-    };
-    replaced_.replace(leaf, std::move(computed));
-    return leaf.value;
+    const Value made =
+        tensors_->separate(leaf.path, arrays::repeated_array(tensor.dtype, tensor.shape, *element));
+    tensors_->replace(leaf, made);
+    return made;
   }
 
   [[noreturn]] void refuse_unused(const Assignment& assignment,
                                   const std::vector<std::string>& candidates) const {
-    throw Error(ErrorCode::kNotFound, cat(source_->description().path, ": no key matches ",
-                                          quote(assignment.keys.text(), kKeyText),
-                                          meant_glob(assignment.keys, candidates)));
+    throw Error(ErrorCode::kNotFound,
+                cat(source_->description().path, ": no key matches ",
+                    quote(assignment.keys.text(), 200), meant_glob(assignment.keys, candidates)));
   }
 
   std::shared_ptr<const Checkpoint> source_;
   const std::vector<Assignment>& assignments_;
   bool retype_;
-  ReplacedTensors replaced_;
+  std::shared_ptr<arrays::ComputedTensors> tensors_;
   ValuesSet result_;
 };
 
@@ -219,7 +183,7 @@ class Setter {
 Assignment parse_assignment(const std::string& words) {
   const std::size_t equals = words.find('=');
   if (equals == std::string::npos || equals == 0) {
-    throw Error(ErrorCode::kUsage, cat(quote(words, kKeyText), " is not of the form KEY=VALUE"));
+    throw Error(ErrorCode::kUsage, cat(quote(words, 200), " is not of the form KEY=VALUE"));
   }
   return {Glob(std::string_view(words).substr(0, equals)), words.substr(equals + 1)};
 }

@@ -2,7 +2,6 @@
 // Sets values of a checkpoint, and fills tensors with a number.
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>

@@ -11,7 +11,7 @@
 
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
-#include "formats/changes/edit/extended_checkpoint.h"
+#include "formats/changes/arrays/array_source.h"
 #include "formats/changes/edit/glob_use.h"
 #include "formats/state/content/content.h"
 #include "formats/state/content/placed_leaves.h"
@@ -20,8 +20,6 @@
 
 namespace fsdp::formats {
 namespace {
-
-constexpr std::size_t kSpliceKeyText = 200;
 
 std::string step_name(const PathStep& step) {
   const auto* text = std::get_if<std::string>(&step);
@@ -51,10 +49,123 @@ std::string level_name(const std::vector<PlacedStep>& path, std::size_t levels) 
 
 std::string what_of(const Checkpoint& checkpoint, const Value& value) {
   const auto number = tensor_number(value);
-  if (!number) return "a value";
-  const TensorEntry& tensor = checkpoint.index().tensors[*number];
-  return cat(torch_name(tensor.dtype), " ", shape_text(tensor.shape));
+  return number ? arrays::tensor_text(checkpoint.index().tensors[*number]) : "a value";
 }
+
+// Marks archive numbers of the other checkpoint's storages; no checkpoint uses this bit.
+constexpr std::uint64_t kOtherArchive = std::uint64_t{1} << 63U;
+
+std::string file_in_other(const Checkpoint& other, const std::string& name) {
+  const std::string& path = other.description().path;
+  return name.empty() || path.ends_with("/" + name) || path == name ? path : path + "/" + name;
+}
+
+// A checkpoint with some tensors of another one after its own.  Numbers and objects of `base` stay,
+// so its content is also content of the whole.  Tensors of `other` follow in the index under their
+// own keys.  Names of files of `other` begin with its path.
+class ExtendedCheckpoint : public Checkpoint {
+ public:
+  // Leaves out findings of `base` about the keys `gone`; takes those of `other` that concern the
+  // `taken` keys, or no key.
+  ExtendedCheckpoint(std::shared_ptr<const Checkpoint> base,
+                     std::shared_ptr<const Checkpoint> other, const std::set<std::string>& gone,
+                     const std::set<std::string>& taken)
+      : base_(std::move(base)), other_(std::move(other)) {
+    description_ = base_->description();
+    index_ = base_->index();
+    first_tensor_ = index_.tensors.size();
+    first_file_ = static_cast<std::uint32_t>(index_.files.size());
+    first_transform_ = static_cast<std::uint32_t>(index_.transforms.size()) - 1;
+    const Index& from = other_->index();
+    for (FileEntry file : from.files) {
+      file.name = file_in_other(*other_, file.name);
+      index_.files.push_back(std::move(file));
+    }
+    index_.transforms.insert(index_.transforms.end(), from.transforms.begin() + 1,
+                             from.transforms.end());
+    for (const Finding& finding : base_->findings()) {
+      if (finding.key.empty() || !gone.contains(finding.key)) findings_.push_back(finding);
+    }
+    for (Finding finding : other_->findings()) {
+      if (!finding.key.empty() && !taken.contains(finding.key)) continue;
+      finding.file = file_in_other(*other_, finding.file);
+      findings_.push_back(std::move(finding));
+    }
+  }
+
+  // Adds tensor `number` of `other` at `path`; returns its number in this checkpoint.
+  // Throws: kKey if a tensor of that key was added before.
+  std::size_t add(std::size_t number, const KeyPath& path) {
+    const TensorEntry& from = other_->index().tensors.at(number);
+    if (!positions_.emplace(from.key, number).second) {
+      throw Error(ErrorCode::kKey, cat(other_->description().path, ": ", quote(from.key, 200),
+                                       ": two entries have this name"));
+    }
+    TensorEntry entry{from.key, path, from.dtype, from.shape, ChunkList(from.shape.size())};
+    entry.chunks.reserve(from.chunks.size());
+    for (std::size_t c = 0; c < from.chunks.size(); ++c) {
+      const BoxView box = from.chunks.box(c);
+      Location location = from.chunks.location(c);
+      location.file += first_file_;
+      if (location.transform != 0) location.transform += first_transform_;
+      entry.chunks.add(box.offset, box.size, location);
+    }
+    index_.add(std::move(entry));
+    return index_.tensors.size() - 1;
+  }
+
+  // Returns a value of `other` with storages that `storage` of this checkpoint finds.  Requires:
+  // the value is not a placeholder.
+  static Value value_of_other(const Value& value) {
+    return with_storages(value, [](StorageRef& storage) { storage.archive |= kOtherArchive; });
+  }
+
+  ChunkData chunk(const TensorEntry& tensor, std::size_t chunk) const override {
+    const TensorEntry* const theirs = in_other(tensor);
+    return theirs == nullptr ? base_->chunk(tensor, chunk)
+                             : from_other(other_->chunk(*theirs, chunk));
+  }
+  bool expect_chunk(const TensorEntry& tensor, std::size_t chunk,
+                    ElementRange part) const override {
+    const TensorEntry* const theirs = in_other(tensor);
+    return theirs == nullptr ? base_->expect_chunk(tensor, chunk, part)
+                             : other_->expect_chunk(*theirs, chunk, part);
+  }
+  Value value(const ValueEntry& value) const override { return base_->value(value); }
+  ChunkData storage(const StorageRef& storage) const override {
+    if ((storage.archive & kOtherArchive) == 0) return base_->storage(storage);
+    StorageRef own = storage;
+    own.archive &= ~kOtherArchive;
+    return from_other(other_->storage(own));
+  }
+  std::optional<Value> tensor_value(std::size_t tensor) const override {
+    return tensor < first_tensor_ ? base_->tensor_value(tensor) : std::nullopt;
+  }
+  void check_unchanged() const override {
+    base_->check_unchanged();
+    other_->check_unchanged();
+  }
+
+ private:
+  // Returns the tensor of `other` that an entry stands for; nothing for those of `base`.  Looks at
+  // the file, not at the key: both may have an entry of this key, while that of `base` is being
+  // replaced.
+  const TensorEntry* in_other(const TensorEntry& tensor) const {
+    const bool own = tensor.chunks.size() == 0 || tensor.chunks.location(0).file < first_file_;
+    return own ? nullptr : &other_->index().tensors[positions_.at(tensor.key)];
+  }
+  ChunkData from_other(ChunkData data) const {
+    data.file = file_in_other(*other_, data.file);
+    return data;
+  }
+
+  std::shared_ptr<const Checkpoint> base_;
+  std::shared_ptr<const Checkpoint> other_;
+  std::size_t first_tensor_;                      // of `other` in the index
+  std::map<std::string, std::size_t> positions_;  // key -> number in `other`
+  std::uint32_t first_file_;                      // of `other` in Index::files
+  std::uint32_t first_transform_;                 // less one, as transform 0 means none
+};
 
 class Splicer {
  public:
@@ -128,20 +239,18 @@ class Splicer {
     use.check_all(other.description().path, "key");
     if (!both.empty() && !splice_.replace) {
       const auto& [at, leaf] = both.front();
-      std::string text =
-          cat(other.description().path, ": ", quote(leaf->was, kSpliceKeyText), " is ",
-              what_of(other, leaf->value), ", and ", source_->description().path, " has ",
-              what_of(*source_, own_[at].value), " there");
+      std::string text = cat(other.description().path, ": ", quote(leaf->was, 200), " is ",
+                             what_of(other, leaf->value), ", and ", source_->description().path,
+                             " has ", what_of(*source_, own_[at].value), " there");
       if (both.size() > 1) text += cat("; ", both.size() - 1, " more in both");
       throw Error(ErrorCode::kRekeyCollision, text);
     }
     std::set<std::string> keys;
     for (const PlacedLeaf& leaf : chosen_) {
       if (keys.insert(leaf.was).second && !twice_.contains(leaf.was)) continue;
-      throw Error(
-          ErrorCode::kKey,
-          cat(twice_.contains(leaf.was) ? source_->description().path : other.description().path,
-              ": ", quote(leaf.was, kSpliceKeyText), ": two entries have this name"));
+      throw Error(ErrorCode::kKey, cat(twice_.contains(leaf.was) ? source_->description().path
+                                                                 : other.description().path,
+                                       ": ", quote(leaf.was, 200), ": two entries have this name"));
     }
   }
 
@@ -190,9 +299,8 @@ class Splicer {
     }
     const auto below = levels_.find(level_name(leaf.path, leaf.path.size()));
     if (below != levels_.end() && below->second.alive != 0) {
-      refuse(leaf,
-             cat(" is ", report.what, ", but ", source_->description().path,
-                 " has keys inside it, ", quote(own_[below->second.last].was, kSpliceKeyText)));
+      refuse(leaf, cat(" is ", report.what, ", but ", source_->description().path,
+                       " has keys inside it, ", quote(own_[below->second.last].was, 200)));
     }
     std::size_t last = own_.empty() ? 0 : own_.size() - 1;
     for (std::size_t d = 0; d < leaf.path.size(); ++d) {
@@ -219,7 +327,7 @@ class Splicer {
     const bool list = !mapping_entries(around.value);
     if (!is_empty_container(around.value) ||
         list != std::holds_alternative<std::int64_t>(leaf.path[depth].step)) {
-      refuse(leaf, cat(" lies inside ", quote(around.was, kSpliceKeyText), ", which is ",
+      refuse(leaf, cat(" lies inside ", quote(around.was, 200), ", which is ",
                        what_of(*source_, around.value), " in ", source_->description().path));
     }
     leaf.path[depth].container = around.value;
@@ -233,16 +341,15 @@ class Splicer {
     const auto number = number_named(name);
     if (std::holds_alternative<std::int64_t>(like.step)) {
       if (!number || *number < 0) {
-        refuse(leaf, cat(": ", quote(name, kSpliceKeyText), " is a key, but ",
-                         source_->description().path, " has a list there"));
+        refuse(leaf, cat(": ", quote(name, 200), " is a key, but ", source_->description().path,
+                         " has a list there"));
       }
       return {*number, Value(), like.container};
     }
     const auto members = members_of(like.container);
-    const bool numbers =
-        !members.empty() && std::all_of(members.begin(), members.end(), [](const auto& member) {
-          return member.first.as_int().has_value();
-        });
+    const bool numbers = !members.empty() && std::ranges::all_of(members, [](const auto& member) {
+      return member.first.as_int().has_value();
+    });
     const bool plain = step.key.is_none() || step.key.as_string() != nullptr || step.key.as_int();
     if (!plain) return {name, step.key, like.container};
     return {name, numbers && number ? Value::integer(*number) : Value::string(name),
@@ -271,10 +378,9 @@ class Splicer {
         if (!touched.contains(level)) continue;
         std::int64_t& after = next[level];
         if (*position != after && *position + 1 != after) {
-          throw Error(ErrorCode::kKey,
-                      cat(splice_.other->description().path, ": ", quote(leaf.was, kSpliceKeyText),
-                          " would become item ", after,
-                          " of its list, because items before it are missing"));
+          throw Error(ErrorCode::kKey, cat(splice_.other->description().path, ": ",
+                                           quote(leaf.was, 200), " would become item ", after,
+                                           " of its list, because items before it are missing"));
         }
         after = *position + 1;
       }
@@ -283,7 +389,7 @@ class Splicer {
 
   [[noreturn]] void refuse(const PlacedLeaf& leaf, const std::string& why) const {
     throw Error(ErrorCode::kKey,
-                cat(splice_.other->description().path, ": ", quote(leaf.was, kSpliceKeyText), why));
+                cat(splice_.other->description().path, ": ", quote(leaf.was, 200), why));
   }
 
   std::shared_ptr<const Checkpoint> source_;

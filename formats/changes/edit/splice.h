@@ -2,7 +2,6 @@
 // Drops keys of a checkpoint, and takes in keys of another one.
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -27,7 +26,7 @@ struct TakenKey {
 };
 
 struct Spliced {
-  // `source`, or an ExtendedCheckpoint over it.
+  // `source`, or a checkpoint with tensors of the other one after those of `source`.
   std::shared_ptr<const Checkpoint> checkpoint;
   Value content;
   std::vector<std::string> dropped;  // in the order of the content

@@ -19,14 +19,6 @@
 namespace fsdp::formats {
 namespace {
 
-bool is_optimizer(const StatePart& part) {
-  return part.kind == PartKind::kOptimizer || part.kind == PartKind::kFlattenedOptimizer;
-}
-
-bool begins_with(const KeyPath& path, const KeyPath& front) {
-  return path.size() > front.size() && std::equal(front.begin(), front.end(), path.begin());
-}
-
 class StateSearch {
  public:
   StateSearch(const Checkpoint& checkpoint, const Value& content)
@@ -37,7 +29,7 @@ class StateSearch {
     for (std::size_t i = 0; i < parameters.size(); ++i)
       positions_.emplace(name_of(parameters[i]), i);
     for (const StatePart& part : parts_) {
-      if (!is_optimizer(part)) continue;
+      if (!part.is_optimizer()) continue;
       try {
         add(part, leaves);
       } catch (const Error& error) {
@@ -53,7 +45,7 @@ class StateSearch {
   std::string name_of(const Leaf& leaf) const {
     std::size_t levels = 0;
     for (const StatePart& part : parts_) {
-      if (!is_optimizer(part) && begins_with(leaf.path, part.path))
+      if (!part.is_optimizer() && part.holds(leaf.path) && part.path != leaf.path)
         levels = std::max(levels, part.path.size());
     }
     return joined({leaf.path.begin() + static_cast<std::ptrdiff_t>(levels), leaf.path.end()});
@@ -76,7 +68,7 @@ class StateSearch {
     }
     if (model) check_shapes(optimizer, names, *model);
     for (const Leaf& leaf : leaves) {
-      if (!begins_with(leaf.path, part.path) || !tensor_number(leaf.value)) continue;
+      if (!part.holds(leaf.path) || part.path == leaf.path || !tensor_number(leaf.value)) continue;
       const auto key = state_key(leaf.path, part.path.size(), flattened);
       const auto name = key ? names.find(*key) : names.end();
       if (name == names.end()) continue;
@@ -111,13 +103,12 @@ class StateSearch {
 
 std::vector<StatePart> optimizer_parts(const Value& content) {
   std::vector<StatePart> parts = state_parts_of(content);
-  std::erase_if(parts, [](const StatePart& part) { return !is_optimizer(part); });
+  std::erase_if(parts, [](const StatePart& part) { return !part.is_optimizer(); });
   return parts;
 }
 
 bool lies_in(const Leaf& leaf, const std::vector<StatePart>& parts) {
-  return std::any_of(parts.begin(), parts.end(),
-                     [&](const StatePart& part) { return begins_with(leaf.path, part.path); });
+  return std::ranges::any_of(parts, [&](const StatePart& part) { return part.holds(leaf.path); });
 }
 
 std::vector<ParameterTensor> states_of(const Checkpoint& checkpoint, const Value& content,

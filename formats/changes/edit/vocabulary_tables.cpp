@@ -10,6 +10,8 @@
 #include "formats/bytes/base/cast.h"
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
+#include "formats/changes/arrays/array_source.h"
+#include "formats/changes/arrays/dequantize.h"
 #include "formats/changes/edit/glob_use.h"
 #include "formats/state/content/content.h"
 
@@ -29,7 +31,6 @@ constexpr std::array<std::string_view, 10> kOtherHeads = {
     "vocab_projector", "generator_lm_head", "head",     "out_proj",          "proj"};
 // A bias [1, tokens].
 constexpr std::string_view kLogitsBias = "final_logits_bias";
-constexpr std::size_t kTableKeyText = 200;
 // Limit of the tensors that an error names.
 constexpr std::size_t kMostDoubtful = 8;
 
@@ -37,7 +38,7 @@ enum class TableKind { kNone, kEmbedding, kOtherEmbedding, kHead, kOtherHead };
 
 template <std::size_t N>
 bool is_one_of(const std::array<std::string_view, N>& names, std::string_view name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
+  return std::ranges::find(names, name) != names.end();
 }
 
 std::string_view last_part(std::string_view key) {
@@ -47,8 +48,8 @@ std::string_view last_part(std::string_view key) {
 // Returns whether the name is that of a tensor that counts something other than tokens.
 bool is_of_positions(std::string_view key) {
   constexpr std::array<std::string_view, 4> kWords = {"position", "wpe", "norm", "token_type"};
-  return std::any_of(kWords.begin(), kWords.end(),
-                     [&](std::string_view word) { return key.find(word) != key.npos; });
+  return std::ranges::any_of(kWords,
+                             [&](std::string_view word) { return key.find(word) != key.npos; });
 }
 
 TableKind kind_named(std::string_view key) {
@@ -63,7 +64,7 @@ TableKind kind_named(std::string_view key) {
   const auto numbered = [](std::string_view part) {
     return !part.empty() && part.find_first_not_of("0123456789") == part.npos;
   };
-  if (std::any_of(parts.begin(), parts.end(), numbered)) return TableKind::kNone;
+  if (std::ranges::any_of(parts, numbered)) return TableKind::kNone;
   const std::string_view module = parts[parts.size() - 2];
   const bool weight = parts.back() == "weight";
   if (weight && is_one_of(kEmbeddings, module)) return TableKind::kEmbedding;
@@ -94,9 +95,9 @@ class TableSearch {
     for (const Leaf& leaf : out_.tables) {
       if (rows_of(leaf) == rows) continue;
       const Leaf& first = out_.tables.front();
-      throw Error(ErrorCode::kMismatch, cat(place(leaf), " has ", rows_of(leaf), " rows, but ",
-                                            quote(first.key, kTableKeyText), " has ", rows,
-                                            "; tables must have the same number of rows"));
+      throw Error(ErrorCode::kMismatch,
+                  cat(place(leaf), " has ", rows_of(leaf), " rows, but ", quote(first.key, 200),
+                      " has ", rows, "; tables must have the same number of rows"));
     }
     out_.rows = rows;
     note_alike(chosen.empty());
@@ -108,7 +109,7 @@ class TableSearch {
     return checkpoint_.index().tensors[*tensor_number(leaf.value)];
   }
   std::string place(const Leaf& leaf) const {
-    return cat(checkpoint_.description().path, ": ", quote(leaf.key, kTableKeyText));
+    return cat(checkpoint_.description().path, ": ", quote(leaf.key, 200));
   }
 
   // Returns the rows that a leaf has for tokens; 0 if it has no such dimension, or if a dimension
@@ -121,9 +122,8 @@ class TableSearch {
   }
 
   const Leaf* first_of(TableKind kind) const {
-    const auto found = std::find_if(model_.begin(), model_.end(), [&](const Leaf* leaf) {
-      return kind_named(leaf->key) == kind;
-    });
+    const auto found = std::ranges::find_if(
+        model_, [&](const Leaf* leaf) { return kind_named(leaf->key) == kind; });
     return found == model_.end() ? nullptr : *found;
   }
 
@@ -157,13 +157,12 @@ class TableSearch {
 
   void check(const Leaf& leaf) const {
     const TensorEntry& table = tensor(leaf);
-    const bool scaled = item_bytes(table.dtype) == 1 && (keys_.contains(leaf.key + "_scale") ||
-                                                         keys_.contains(leaf.key + "_scale_inv"));
     const auto refuse = [&](const std::string& why) {
-      throw Error(ErrorCode::kUnsupported, cat(place(leaf), " is ", torch_name(table.dtype), " ",
-                                               shape_text(table.shape), why));
+      throw Error(ErrorCode::kUnsupported,
+                  cat(place(leaf), " is ", arrays::tensor_text(table), why));
     };
-    if (scaled) refuse(" with scales beside it; dequantize it first");
+    if (arrays::has_scales(keys_, leaf.key, table.dtype))
+      refuse(" with scales beside it; dequantize it first");
     if (!is_floating(table.dtype)) refuse(", but a table holds floating numbers");
     if (rows_of(leaf) == 0 || table.numel() == 0) refuse(", but a table must have rows");
   }
@@ -177,8 +176,7 @@ class TableSearch {
     std::vector<const Leaf*> doubtful;
     for (const Leaf* leaf : model_) {
       const auto& shape = tensor(*leaf).shape;
-      if (tables.contains(leaf->key) ||
-          std::find(shape.begin(), shape.end(), out_.rows) == shape.end())
+      if (tables.contains(leaf->key) || std::ranges::find(shape, out_.rows) == shape.end())
         continue;
       out_.alike.push_back(leaf->key);
       const bool rows = shape[0] == out_.rows || (shape.size() == 2 && shape[0] == 1);
@@ -187,13 +185,13 @@ class TableSearch {
     if (doubtful.empty()) return;
     std::string others;
     for (std::size_t i = 1; i < doubtful.size() && i < kMostDoubtful; ++i)
-      others += cat(", ", quote(doubtful[i]->key, kTableKeyText));
+      others += cat(", ", quote(doubtful[i]->key, 200));
     if (doubtful.size() > kMostDoubtful)
       others += cat(" and ", doubtful.size() - kMostDoubtful, " more");
     const Leaf& first = *doubtful.front();
     throw Error(ErrorCode::kMismatch,
                 cat(place(first), " ", shape_text(tensor(first).shape), " has as many rows as ",
-                    quote(out_.tables.front().key, kTableKeyText),
+                    quote(out_.tables.front().key, 200),
                     ", and its name does not say whether it is a table",
                     others.empty() ? "" : "; so have" + others.substr(1)));
   }

@@ -4,10 +4,12 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <string_view>
 
 #include "formats/bytes/base/error.h"
+#include "formats/bytes/base/json.h"
 #include "formats/bytes/base/text.h"
 
 namespace fsdp::formats {
@@ -16,41 +18,41 @@ namespace {
 // Settings that need no further check: those read below, and those about the adapter's modules, its
 // origin and its training.  The matrices in the file tell the same, or a merge does not depend on
 // the setting.
-constexpr std::array<std::string_view, 35> kWithoutEffect = {"auto_mapping",
-                                                             "base_model_name_or_path",
-                                                             "bias",
-                                                             "corda_config",
-                                                             "ensure_weight_tying",
-                                                             "eva_config",
-                                                             "exclude_modules",
-                                                             "inference_mode",
-                                                             "layers_pattern",
-                                                             "layers_to_transform",
-                                                             "loftq_config",
-                                                             "lora_dropout",
-                                                             "lora_ga_config",
-                                                             "megatron_config",
-                                                             "megatron_core",
-                                                             "modules_to_save",
-                                                             "peft_version",
-                                                             "qalora_group_size",
-                                                             "revision",
-                                                             "target_modules",
-                                                             "task_type",
-                                                             "peft_type",
-                                                             "r",
-                                                             "lora_alpha",
-                                                             "use_rslora",
-                                                             "fan_in_fan_out",
-                                                             "rank_pattern",
-                                                             "alpha_pattern",
-                                                             "init_lora_weights",
-                                                             "runtime_config",
-                                                             "lora_bias",
-                                                             "use_dora",
-                                                             "target_parameters",
-                                                             "trainable_token_indices",
-                                                             "velora_config"};
+constexpr std::string_view kWithoutEffect[] = {"auto_mapping",
+                                               "base_model_name_or_path",
+                                               "bias",
+                                               "corda_config",
+                                               "ensure_weight_tying",
+                                               "eva_config",
+                                               "exclude_modules",
+                                               "inference_mode",
+                                               "layers_pattern",
+                                               "layers_to_transform",
+                                               "loftq_config",
+                                               "lora_dropout",
+                                               "lora_ga_config",
+                                               "megatron_config",
+                                               "megatron_core",
+                                               "modules_to_save",
+                                               "peft_version",
+                                               "qalora_group_size",
+                                               "revision",
+                                               "target_modules",
+                                               "task_type",
+                                               "peft_type",
+                                               "r",
+                                               "lora_alpha",
+                                               "use_rslora",
+                                               "fan_in_fan_out",
+                                               "rank_pattern",
+                                               "alpha_pattern",
+                                               "init_lora_weights",
+                                               "runtime_config",
+                                               "lora_bias",
+                                               "use_dora",
+                                               "target_parameters",
+                                               "trainable_token_indices",
+                                               "velora_config"};
 
 // Initial values of the matrices that leave the weights of the base as they are.
 constexpr std::array<std::string_view, 3> kInitial = {"gaussian", "eva", "orthogonal"};
@@ -109,6 +111,12 @@ std::vector<PatternNumber<Number>> pattern_of(const Json& root, const std::strin
   return patterns;
 }
 
+// Returns the text of a member; empty if it is not a text.
+std::string text_in(const Json& root, std::string_view name) {
+  const Json* const json = root.find(name);
+  return json != nullptr && json->as_string() != nullptr ? *json->as_string() : std::string();
+}
+
 std::vector<std::string> names_in(const Json& root, const std::string& name) {
   std::vector<std::string> texts;
   const Json* const json = root.find(name);
@@ -154,13 +162,13 @@ void check_settings(const Json& root) {
     throw Error(ErrorCode::kType, "has no 'peft_type'; it is not the configuration of an adapter");
   if (*type->as_string() != "LORA") throw refused("peft_type", *type);
   for (const auto& [name, value] : *root.as_object()) {
-    const bool known =
-        std::find(kWithoutEffect.begin(), kWithoutEffect.end(), name) != kWithoutEffect.end();
+    const bool known = std::find(std::begin(kWithoutEffect), std::end(kWithoutEffect), name) !=
+                       std::end(kWithoutEffect);
     if (!known && !is_off(value)) throw refused(name, value);
   }
   const Json* const initial = root.find("init_lora_weights");
   if (initial != nullptr && initial->as_string() != nullptr &&
-      std::find(kInitial.begin(), kInitial.end(), *initial->as_string()) == kInitial.end()) {
+      std::ranges::find(kInitial, *initial->as_string()) == kInitial.end()) {
     throw Error(ErrorCode::kUnsupported,
                 cat("'init_lora_weights' is ", quote(to_text(*initial), 80),
                     ": it changed the weights of the base before training, and the adapter does "
@@ -233,10 +241,8 @@ AdapterConfig parse_adapter_config(const std::string& text) {
   }
   config.dora = flag_of(root, "use_dora");
   config.keeps_tied = flag_of(root, "ensure_weight_tying");
-  const Json* const task = root.find("task_type");
-  if (task != nullptr && task->as_string() != nullptr) config.task = *task->as_string();
-  const Json* const version = root.find("peft_version");
-  if (version != nullptr && version->as_string() != nullptr) config.version = *version->as_string();
+  config.task = text_in(root, "task_type");
+  config.version = text_in(root, "peft_version");
   config.whole = names_in(root, "modules_to_save");
   config.parameters = names_in(root, "target_parameters");
   config.tokens = tokens_of(root);
@@ -252,8 +258,7 @@ AdapterConfig parse_lora_meta(const std::string& text) {
     throw Error(ErrorCode::kType, "has no 'r' or no 'lora_alpha'");
   config.rank = rank_in("r", *rank);
   config.alpha = number_of("lora_alpha", *alpha);
-  const Json* const task = root.find("task_type");
-  if (task != nullptr && task->as_string() != nullptr) config.task = *task->as_string();
+  config.task = text_in(root, "task_type");
   return config;
 }
 

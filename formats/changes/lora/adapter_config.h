@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "formats/bytes/base/json.h"
 #include "formats/changes/lora/module_pattern.h"
 
 namespace fsdp::formats {

@@ -8,13 +8,13 @@
 #include "formats/bytes/base/cast.h"
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
+#include "formats/changes/lora/base_names.h"
 #include "formats/changes/lora/peft_names.h"
 #include "formats/state/model/index.h"
 
 namespace fsdp::formats {
 namespace {
 
-constexpr std::size_t kPartKeyText = 200;
 using KeyWords = std::vector<std::string_view>;
 
 constexpr std::array<std::string_view, 4> kWrappers = {
@@ -28,16 +28,6 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kBridgePa
      {"linear_out", "lora_B"},
      {"weight_magnitude", "lora_magnitude_vector"}}};
 
-KeyWords words_of(std::string_view key) {
-  KeyWords words;
-  for (std::size_t dot = key.find('.'); dot != key.npos; dot = key.find('.')) {
-    words.push_back(key.substr(0, dot));
-    key.remove_prefix(dot + 1);
-  }
-  words.push_back(key);
-  return words;
-}
-
 std::string words_joined(const KeyWords& words, std::size_t count) {
   std::string text;
   for (std::size_t i = 0; i < count; ++i) text += (i == 0 ? "" : ".") + std::string(words[i]);
@@ -46,7 +36,7 @@ std::string words_joined(const KeyWords& words, std::size_t count) {
 
 void drop_wrappers(KeyWords& words) {
   std::erase_if(words, [](std::string_view word) {
-    return std::find(kWrappers.begin(), kWrappers.end(), word) != kWrappers.end();
+    return std::ranges::find(kWrappers, word) != kWrappers.end();
   });
   for (;;) {
     if (words.size() > 2 && words[0] == "base_model" && words[1] == "model") {
@@ -67,8 +57,8 @@ void translate(KeyWords& words) {
     if (words[i] == "lora_b") words[i] = "lora_B";
     if (words[i] == "to_wrap") words[i] = "base_layer";
     if (words[i] != "adapter" || i + 1 == words.size()) continue;
-    const auto part = std::find_if(kBridgeParts.begin(), kBridgeParts.end(),
-                                   [&](const auto& one) { return one.first == words[i + 1]; });
+    const auto part = std::ranges::find_if(
+        kBridgeParts, [&](const auto& one) { return one.first == words[i + 1]; });
     if (part == kBridgeParts.end()) continue;
     words[i + 1] = part->second;
     words.erase(words.begin() + static_cast<std::ptrdiff_t>(i));
@@ -76,7 +66,7 @@ void translate(KeyWords& words) {
 }
 
 std::size_t position_of(const KeyWords& words, std::string_view word) {
-  return static_cast<std::size_t>(std::find(words.begin(), words.end(), word) - words.begin());
+  return static_cast<std::size_t>(std::ranges::find(words, word) - words.begin());
 }
 
 // The words of a key, and the positions of those that peft adds; a position past the end: not
@@ -94,8 +84,8 @@ SplitKey split_key(std::string_view key) {
   found.words = words_of(key);
   drop_wrappers(found.words);
   translate(found.words);
-  const auto at = std::find_if(found.words.begin(), found.words.end(),
-                               [](std::string_view word) { return word.starts_with("lora_"); });
+  const auto at = std::ranges::find_if(
+      found.words, [](std::string_view word) { return word.starts_with("lora_"); });
   found.lora = static_cast<std::size_t>(at - found.words.begin());
   found.saved = position_of(found.words, "modules_to_save");
   found.origin = position_of(found.words, "original_module");
@@ -116,14 +106,14 @@ class PartReader {
     for (auto& [place, pair] : pairs_) {
       if (!pair.a || !pair.b) {
         throw Error(ErrorCode::kMismatch,
-                    cat(path_, ": ", quote(pair.module, kPartKeyText),
+                    cat(path_, ": ", quote(pair.module, 200),
                         pair.a ? " has matrix A without B" : " has matrix B without A"));
       }
       parts_.pairs.push_back(pair);
     }
-    std::stable_sort(
-        parts_.pairs.begin(), parts_.pairs.end(),
-        [](const AdapterPair& a, const AdapterPair& b) { return a.embedding && !b.embedding; });
+    std::ranges::stable_sort(parts_.pairs, [](const AdapterPair& a, const AdapterPair& b) {
+      return a.embedding && !b.embedding;
+    });
     if (parts_.pairs.empty() && parts_.whole.empty() && parts_.tokens.empty())
       throw Error(ErrorCode::kMismatch, path_ + ": holds no tensor of an adapter");
     return std::move(parts_);
@@ -131,7 +121,7 @@ class PartReader {
 
  private:
   [[noreturn]] void refuse(const std::string& why) const {
-    throw Error(ErrorCode::kUnsupported, cat(path_, ": ", quote(*key_, kPartKeyText), why));
+    throw Error(ErrorCode::kUnsupported, cat(path_, ": ", quote(*key_, 200), why));
   }
 
   void read() {
@@ -148,15 +138,14 @@ class PartReader {
   void see_adapter(std::string_view name) {
     if (!name_) name_ = name;
     if (*name_ == name) return;
-    throw Error(ErrorCode::kMismatch,
-                cat(path_, ": holds two adapters, ", quote(*name_, kPartKeyText), " and ",
-                    quote(name, kPartKeyText)));
+    throw Error(ErrorCode::kMismatch, cat(path_, ": holds two adapters, ", quote(*name_, 200),
+                                          " and ", quote(name, 200)));
   }
 
   void read_matrix(const SplitKey& key) {
     const std::string_view what = key.words[key.lora];
     KeyWords rest(key.words.begin() + static_cast<std::ptrdiff_t>(key.lora) + 1, key.words.end());
-    if (std::find(kMatrices.begin(), kMatrices.end(), what) == kMatrices.end())
+    if (std::ranges::find(kMatrices, what) == kMatrices.end())
       refuse(" is of a kind of LoRA that is not merged");
     const bool parameter = what.starts_with("lora_embedding");
     const bool bias = !rest.empty() && rest.back() == "bias" && what == "lora_B";
@@ -259,7 +248,7 @@ bool is_adapter_key(std::string_view key) {
   if (found.saved < end) return weight && found.saved + 2 < end;
   if (found.lora == end || found.lora + 3 < end) return false;
   const std::string_view what = found.words[found.lora];
-  if (std::find(kMatrices.begin(), kMatrices.end(), what) == kMatrices.end()) return false;
+  if (std::ranges::find(kMatrices, what) == kMatrices.end()) return false;
   if (what == "lora_A" || what == "lora_B") return weight;
   return what == "lora_magnitude_vector" || found.lora + 2 >= end;
 }
@@ -281,8 +270,8 @@ std::vector<AdapterTensor> peft_tensors(const AdapterParts& parts) {
   for (const auto& [name, whole] : parts.whole) put(peft_whole_key(name), whole.number);
   for (const auto& [module, number] : parts.tokens)
     put(peft_whole_key(module + ".token_adapter.trainable_tokens_delta"), number);
-  std::sort(tensors.begin(), tensors.end(),
-            [](const AdapterTensor& a, const AdapterTensor& b) { return a.key < b.key; });
+  std::ranges::sort(tensors,
+                    [](const AdapterTensor& a, const AdapterTensor& b) { return a.key < b.key; });
   return tensors;
 }
 

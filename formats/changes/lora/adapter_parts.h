@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "formats/state/checkpoint/checkpoint.h"
+#include "formats/state/model/index.h"
 
 namespace fsdp::formats {
 

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <iterator>
 #include <optional>
-#include <set>
 #include <unordered_map>
 
 namespace fsdp::formats {
@@ -15,19 +14,9 @@ constexpr std::size_t kMaxSuffixes = 4'000'000;
 
 // Returns whether a component of dotted names is a number.
 bool numbers_inside(std::string_view name) {
-  bool digits = true;
-  bool empty = true;
-  for (const char c : name) {
-    if (c == '.') {
-      if (digits && !empty) return true;
-      digits = true;
-      empty = true;
-      continue;
-    }
-    empty = false;
-    digits = digits && c >= '0' && c <= '9';
-  }
-  return digits && !empty;
+  return std::ranges::any_of(words_of(name), [](std::string_view word) {
+    return !word.empty() && word.find_first_not_of("0123456789") == word.npos;
+  });
 }
 
 // The keys by each of their ends.  An end that more than kMaxKeys keys share does not tell the key.
@@ -49,22 +38,15 @@ Ends ends_of(const std::map<std::string, Leaf>& leaves) {
   return ends;
 }
 
-std::multiset<std::string_view> words_before(std::string_view front) {
-  std::multiset<std::string_view> parts;
-  for (std::size_t dot = front.find('.'); dot != front.npos; dot = front.find('.')) {
-    parts.insert(front.substr(0, dot));
-    front.remove_prefix(dot + 1);
-  }
-  return parts;
-}
-
 // Returns how many components two beginnings have in common.
 std::size_t in_common(std::string_view one, std::string_view other) {
-  const auto a = words_before(one);
-  const auto b = words_before(other);
+  auto a = words_of(one);
+  auto b = words_of(other);
+  std::ranges::sort(a);
+  std::ranges::sort(b);
   std::vector<std::string_view> both;
   std::set_intersection(a.begin(), a.end(), b.begin(), b.end(), std::back_inserter(both));
-  return both.size();
+  return both.size() - 1;  // both end in a dot, or are empty
 }
 
 // Returns the beginnings of a name and of its key, before their longest common end:
@@ -116,15 +98,24 @@ bool find_rewrites(const std::vector<WantedName>& wanted, const std::map<std::st
   }
   if (rewrites.size() > kMaxRewrites) return false;
   names.rewrites.assign(rewrites.begin(), rewrites.end());
-  std::stable_sort(names.rewrites.begin(), names.rewrites.end(),
-                   [](const auto& a, const auto& b) { return a.first.size() > b.first.size(); });
+  std::ranges::stable_sort(
+      names.rewrites, [](const auto& a, const auto& b) { return a.first.size() > b.first.size(); });
   // The rewrites must lead each name to a key again.
-  return std::all_of(wanted.begin(), wanted.end(), [&](const WantedName& want) {
-    return leaves.contains(names.key_of(want.name));
-  });
+  return std::ranges::all_of(
+      wanted, [&](const WantedName& want) { return leaves.contains(names.key_of(want.name)); });
 }
 
 }  // namespace
+
+std::vector<std::string_view> words_of(std::string_view key) {
+  std::vector<std::string_view> words;
+  for (std::size_t dot = key.find('.'); dot != key.npos; dot = key.find('.')) {
+    words.push_back(key.substr(0, dot));
+    key.remove_prefix(dot + 1);
+  }
+  words.push_back(key);
+  return words;
+}
 
 std::string BaseNames::key_of(std::string_view name) const {
   for (const auto& [from, to] : rewrites) {
@@ -162,6 +153,27 @@ BaseNaming find_base_names(const std::vector<WantedName>& wanted,
   naming.names = std::move(names);
   naming.lacking = -1;
   return naming;
+}
+
+KeyPath path_beside(const Leaf& beside, const std::string& key) {
+  KeyPath path;
+  std::string rest = key;
+  const auto name_at = [&](std::size_t depth) {
+    return depth < beside.path.size() ? std::get_if<std::string>(&beside.path[depth]) : nullptr;
+  };
+  while (path.size() + 1 < beside.path.size() && name_at(path.size()) != nullptr &&
+         rest.starts_with(*name_at(path.size()) + ".")) {
+    rest.erase(0, name_at(path.size())->size() + 1);
+    path.push_back(beside.path[path.size()]);
+  }
+  const std::string* const next = name_at(path.size());
+  const bool split = next == nullptr || next->find('.') == next->npos;
+  for (std::size_t dot = rest.find('.'); split && dot != rest.npos; dot = rest.find('.')) {
+    path.emplace_back(rest.substr(0, dot));
+    rest.erase(0, dot + 1);
+  }
+  path.emplace_back(std::move(rest));
+  return path;
 }
 
 }  // namespace fsdp::formats

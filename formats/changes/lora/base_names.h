@@ -14,6 +14,9 @@
 
 namespace fsdp::formats {
 
+// Returns the parts of a key between its dots.
+std::vector<std::string_view> words_of(std::string_view key);
+
 // A name that the base must have, and the adapter that needs it.
 struct WantedName {
   std::size_t adapter = 0;
@@ -40,5 +43,10 @@ struct BaseNaming {
 };
 BaseNaming find_base_names(const std::vector<WantedName>& wanted,
                            const std::map<std::string, Leaf>& leaves);
+
+// Returns the path for a key that stands beside the leaf `beside`: in the deepest container of that
+// leaf whose key begins `key`.  The rest of the key is one step if the names of `beside` there have
+// dots inside, else one step for each component.
+KeyPath path_beside(const Leaf& beside, const std::string& key);
 
 }  // namespace fsdp::formats

@@ -11,32 +11,106 @@
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/interrupt.h"
 #include "formats/bytes/base/text.h"
+#include "formats/bytes/files/local_file.h"
 #include "formats/changes/arithmetic/low_rank_factors.h"
+#include "formats/changes/arrays/computed.h"
+#include "formats/changes/arrays/computed_tensors.h"
+#include "formats/changes/arrays/dequantize.h"
 #include "formats/changes/lora/adapter_config.h"
-#include "formats/changes/lora/difference_rows.h"
 #include "formats/changes/lora/peft_names.h"
-#include "formats/changes/lora/spilled_tensors.h"
-#include "formats/state/content/content.h"
 
 namespace fsdp::formats {
 namespace {
 
-constexpr std::size_t kNameText = 200;
 constexpr std::size_t kMaxListed = 6;
-constexpr std::uint64_t kCopyNumel = 64U << 10U;
 
-std::vector<std::byte> as_bytes(const std::vector<double>& numbers, DType to) {
-  std::vector<std::byte> out(numbers.size() * item_bytes(to));
-  cast(DType::kFloat64, std::as_bytes(std::span(numbers)), to, out);
-  return out;
-}
+// Elements that wait in a file to be written.
+class SpilledSource : public arrays::ComputedSource {
+ public:
+  SpilledSource(DType dtype, std::uint64_t numel, std::shared_ptr<const SpillFile> file,
+                std::uint64_t offset, bool checked)
+      : ComputedSource(dtype, numel), file_(std::move(file)), offset_(offset) {
+    if (!checked) note_unchecked();
+  }
+
+ protected:
+  void compute(std::uint64_t first, std::span<std::byte> out) const override {
+    file_->read_at(offset_ + first * item_bytes(dtype()), out);
+  }
+
+ private:
+  std::shared_ptr<const SpillFile> file_;
+  std::uint64_t offset_;
+};
+
+// tuned - base in float64: both elements are converted exactly, and the difference is rounded once.
+class DifferenceRows : public MatrixRows {
+ public:
+  // Requires: matrices of one shape, of floating types.
+  // `on_bytes`: called with the number of bytes that were read from both since the last call.
+  DifferenceRows(const arrays::Array& base, const arrays::Array& tuned,
+                 const std::function<void(std::uint64_t)>& on_bytes)
+      : base_(base),
+        tuned_(tuned),
+        rows_(static_cast<std::size_t>(base.shape.at(0))),
+        columns_(static_cast<std::size_t>(base.shape.at(1))),
+        on_bytes_(on_bytes) {}
+
+  std::size_t rows() const override { return rows_; }
+  std::size_t columns() const override { return columns_; }
+  // Throws: kUnsupported, naming the checkpoint, for NaN and infinite elements; the errors of
+  // reading.
+  void read(std::size_t first, std::span<double> out) override {
+    std::uint64_t at = first * columns_;
+    while (!out.empty()) {
+      const auto part = out.first(std::min(arrays::kComputedNumel, out.size()));
+      numbers_.resize(part.size());
+      read_side(tuned_, at, part);
+      read_side(base_, at, numbers_);
+      for (std::size_t i = 0; i < part.size(); ++i) part[i] = part[i] - numbers_[i];
+      at += part.size();
+      out = out.subspan(part.size());
+    }
+  }
+  // Returns whether everything that is read has checksums.
+  bool checked() const { return base_.reader.checked() && tuned_.reader.checked(); }
+
+ private:
+  struct Side {
+    explicit Side(const arrays::Array& array)
+        : reader(array), name(array.parts.empty() ? "" : array.parts[0].operand->name()) {}
+    arrays::ArrayReader reader;
+    std::string name;
+  };
+
+  void read_side(const Side& side, std::uint64_t first, std::span<double> out) const {
+    side.reader.read_as(DType::kFloat64, first, std::as_writable_bytes(out));
+    on_bytes_(out.size() * item_bytes(side.reader.dtype()));
+    const auto bad =
+        std::ranges::find_if_not(out, [](double number) { return std::isfinite(number); });
+    if (bad == out.end()) return;
+    const std::uint64_t position = first + static_cast<std::uint64_t>(bad - out.begin());
+    throw Error(ErrorCode::kUnsupported,
+                cat(side.name, " has ", std::isnan(*bad) ? "NaN" : "an infinite element", " at [",
+                    position / columns_, ", ", position % columns_, "]"));
+  }
+
+  Side base_;
+  Side tuned_;
+  std::size_t rows_;
+  std::size_t columns_;
+  const std::function<void(std::uint64_t)>& on_bytes_;
+  std::vector<double> numbers_;
+};
 
 class Extractor {
  public:
   Extractor(const ModelTensors& base, const ModelTensors& tuned, const LoraExtractOptions& options)
       : options_(options),
         scale_(options.alpha / static_cast<double>(options.rank)),
-        pair_(std::make_shared<ModelPair>(base, tuned)) {}
+        pair_(std::make_unique<ModelPair>(base, tuned)),
+        made_(std::make_unique<arrays::ComputedTensors>(
+            std::vector{pair_->tuned.source, pair_->base.source})) {}
 
   LoraExtraction run() {
     std::vector<std::string> matrices;
@@ -44,35 +118,26 @@ class Extractor {
     for (const std::string& name : pair_->names(options_.wanted))
       (is_matrix(name) ? matrices : others).push_back(name);
     const std::vector<std::string> whole = differing(others);
-    made_ =
-        std::make_unique<SpilledTensors>(pair_->tuned.path(), [held = pair_] { held->finish(); });
     for (const std::string& name : matrices) extract(name);
     if (out_.weights.empty()) {
       throw Error(ErrorCode::kMismatch, cat(pair_->tuned.path(), ": no weight differs from ",
                                             pair_->base.path(), ", there is nothing to extract"));
     }
     take_whole(whole);
-    pair_->finish();
+    made_->check_unchanged();
     AdapterConfig config;
     config.rank = options_.rank;
     config.alpha = options_.alpha;
     config.fan_in_fan_out = options_.fan_in_fan_out;
     out_.config = adapter_config_text(config, modules_);
-    std::vector<Value::Entry> entries;
-    for (std::size_t t = 0; t < made_->index().tensors.size(); ++t) {
-      entries.emplace_back(Value::string(made_->index().tensors[t].key),
-                           tensor_reference(*made_, t));
-    }
-    out_.content = Value::dict(std::move(entries));
+    out_.content = Value::dict(std::move(entries_));
     out_.checkpoint = std::move(made_);
     return std::move(out_);
   }
 
  private:
   bool has_scales(const std::string& name) const {
-    const auto& tensors = pair_->base.tensors;
-    return item_bytes(pair_->base.entry(name).dtype) == 1 &&
-           (tensors.contains(name + "_scale") || tensors.contains(name + "_scale_inv"));
+    return arrays::has_scales(pair_->base.tensors, name, pair_->base.entry(name).dtype);
   }
 
   // Returns whether the tensor is a weight that matrices of the rank can change.
@@ -98,10 +163,10 @@ class Extractor {
     }
     if (refused.empty()) return found;
     std::string text =
-        cat(pair_->tuned.path(), ": ", quote(refused[0], kNameText), " ", reason(refused[0]),
+        cat(pair_->tuned.path(), ": ", quote(refused[0], 200), " ", reason(refused[0]),
             ", but differs from the tensor in ", pair_->base.path());
     for (std::size_t i = 1; i < refused.size() && i < kMaxListed; ++i)
-      text += (i == 1 ? "; so do " : ", ") + quote(refused[i], kNameText);
+      text += (i == 1 ? "; so do " : ", ") + quote(refused[i], 200);
     if (refused.size() > kMaxListed) text += cat(" and ", refused.size() - kMaxListed, " more");
     throw Error(ErrorCode::kUnsupported, text, {Remedy::kExclude, refused[0]});
   }
@@ -116,18 +181,13 @@ class Extractor {
     return cat(is, ", whose smaller side is less than a rank of ", options_.rank);
   }
 
-  static std::string module_of(const std::string& name) {
-    const std::size_t dot = name.rfind('.');
-    return dot == name.npos ? std::string() : name.substr(0, dot);
-  }
-
   void extract(const std::string& name) {
     if (pair_->is_known_equal(name)) {
       ++out_.unchanged;
       return;
     }
     const TensorEntry& tensor = pair_->base.entry(name);
-    DifferenceRows rows(pair_->base.input(name), pair_->tuned.input(name), options_.on_bytes);
+    DifferenceRows rows(pair_->base.array(name), pair_->tuned.array(name), options_.on_bytes);
     std::optional<LowRankFactors> factors;
     try {
       factors = low_rank_factors(
@@ -157,8 +217,8 @@ class Extractor {
     const double left = residual_energy(rows, factors->left, factors->right, options_.threads);
     if (!std::isfinite(left)) {
       throw Error(ErrorCode::kUnsupported,
-                  cat(pair_->tuned.path(), ": ", quote(name, kNameText),
-                      " has matrices that exceed ", torch_name(options_.dtype)));
+                  cat(pair_->tuned.path(), ": ", quote(name, 200), " has matrices that exceed ",
+                      torch_name(options_.dtype)));
     }
     out_.weights.push_back({name, tensor.shape, std::sqrt(left / factors->energy),
                             std::min(factors->kept / factors->energy, 1.0)});
@@ -169,13 +229,13 @@ class Extractor {
   void write(const std::string& key, Vectors& vectors, bool as_columns, bool checked) {
     const auto count = static_cast<std::int64_t>(vectors.count);
     const auto length = static_cast<std::int64_t>(vectors.length);
-    const std::vector<std::byte> rounded = as_bytes(vectors.elements, options_.dtype);
+    std::vector<std::byte> rounded(vectors.elements.size() * item_bytes(options_.dtype));
+    cast(DType::kFloat64, std::as_bytes(std::span(vectors.elements)), options_.dtype, rounded);
     cast(options_.dtype, rounded, DType::kFloat64,
          std::as_writable_bytes(std::span(vectors.elements)));
     if (!as_columns) {
-      made_->append(rounded);
-      made_->add(key, options_.dtype, {count, length}, checked);
-      return;
+      file_->append(rounded);
+      return add(key, options_.dtype, {count, length}, checked);
     }
     const std::size_t item = item_bytes(options_.dtype);
     std::vector<std::byte> turned(rounded.size());
@@ -186,8 +246,20 @@ class Extractor {
                     turned.begin() + static_cast<std::ptrdiff_t>((i * vectors.count + k) * item));
       }
     }
-    made_->append(turned);
-    made_->add(key, options_.dtype, {length, count}, checked);
+    file_->append(turned);
+    add(key, options_.dtype, {length, count}, checked);
+  }
+
+  // Adds a tensor of the elements that were appended to the file last.
+  void add(const std::string& key, DType dtype, const std::vector<std::int64_t>& shape,
+           bool checked) {
+    const std::uint64_t numel = volume({shape, shape});
+    const auto open = [=, offset = file_->size() - numel * item_bytes(dtype),
+                       file = std::shared_ptr<const SpillFile>(file_)] {
+      return std::make_shared<SpilledSource>(dtype, numel, file, offset, checked);
+    };
+    entries_.emplace_back(Value::string(key),
+                          made_->separate({key}, arrays::computed_array(dtype, shape, open)));
   }
 
   // Adds these tensors of the trained model as they are.  A bias is added alone, beside the
@@ -199,7 +271,7 @@ class Extractor {
       if (name.ends_with(kBiasSuffix)) continue;
       if (targets.contains(module_of(name))) {
         throw Error(ErrorCode::kUnsupported,
-                    cat(pair_->tuned.path(), ": ", quote(name, kNameText), " ", reason(name),
+                    cat(pair_->tuned.path(), ": ", quote(name, 200), " ", reason(name),
                         ", but its module has another tensor that becomes LoRA matrices"),
                     {Remedy::kExclude, name});
       }
@@ -214,38 +286,36 @@ class Extractor {
       const std::string module = module_of(name);
       if (!name.ends_with(kBiasSuffix) || whole.contains(module)) continue;
       modules_.biases = true;
-      copy(name, targets.contains(module) ? peft_bias_key(module) : peft_whole_key(name));
+      copy(name, targets.contains(module) ? peft_whole_key(module + ".base_layer.bias")
+                                          : peft_whole_key(name));
     }
     modules_.whole.assign(whole.begin(), whole.end());
   }
 
   void copy(const std::string& name, const std::string& key) {
     const TensorEntry& tensor = pair_->tuned.entry(name);
-    bool checked = true;
-    if (tensor.numel() != 0) {
-      const InputReader reader(pair_->tuned.input(name).input, pair_->tuned.checks);
-      checked = reader.checked();
-      const std::uint64_t item = item_bytes(tensor.dtype);
-      std::vector<std::byte> block(std::min(kCopyNumel, tensor.numel()) * item);
-      std::vector<std::byte> scratch(block.size());
-      for (std::uint64_t at = 0; at < tensor.numel();) {
-        throw_if_interrupted();
-        const auto part = std::span(block).first(
-            std::min<std::uint64_t>(block.size(), (tensor.numel() - at) * item));
-        reader.read(at, part, scratch);
-        options_.on_bytes(part.size());
-        made_->append(part);
-        at += part.size() / item;
-      }
+    const arrays::ArrayReader reader(pair_->tuned.array(name));
+    const arrays::Scratch scratch;
+    const std::uint64_t item = item_bytes(tensor.dtype);
+    for (std::uint64_t at = 0; at < tensor.numel();) {
+      throw_if_interrupted();
+      const auto part = scratch.first(
+          std::min<std::uint64_t>(arrays::kComputedNumel, tensor.numel() - at) * item);
+      reader.read(at, part);
+      options_.on_bytes(part.size());
+      file_->append(part);
+      at += part.size() / item;
     }
-    made_->add(key, tensor.dtype, tensor.shape, checked);
+    add(key, tensor.dtype, tensor.shape, reader.checked());
     ++out_.whole;
   }
 
   const LoraExtractOptions& options_;
   double scale_;
-  std::shared_ptr<ModelPair> pair_;
-  std::unique_ptr<SpilledTensors> made_;
+  std::unique_ptr<ModelPair> pair_;
+  std::shared_ptr<SpillFile> file_ = std::make_shared<SpillFile>();
+  std::unique_ptr<arrays::ComputedTensors> made_;
+  std::vector<Value::Entry> entries_;  // of the content
   AdapterModules modules_;
   LoraExtraction out_;
 };

@@ -9,13 +9,12 @@
 
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
+#include "formats/changes/lora/base_names.h"
 #include "formats/changes/lora/peft_names.h"
 #include "formats/state/content/content.h"
 
 namespace fsdp::formats {
 namespace {
-
-constexpr std::size_t kHeldKeyText = 200;
 
 // Returns the part of the key before peft's prefix of names; empty if there is no such prefix.
 std::string model_prefix(const std::string& key) {
@@ -68,25 +67,6 @@ std::set<std::string> modules_of_torchtune(const std::vector<Leaf>& leaves) {
   return modules;
 }
 
-KeyPath renamed_path(const Leaf& leaf, const std::string& prefix, const std::string& name) {
-  KeyPath path;
-  std::size_t length = 0;
-  for (const PathStep& step : leaf.path) {
-    const std::string* const text = std::get_if<std::string>(&step);
-    if (text == nullptr || length + text->size() + 1 > prefix.size()) break;
-    length += text->size() + 1;
-    path.push_back(step);
-  }
-  std::string rest = prefix.substr(length) + name;
-  const bool flat = leaf.path.size() == path.size() + 1;
-  for (std::size_t dot = rest.find('.'); !flat && dot != rest.npos; dot = rest.find('.')) {
-    path.emplace_back(rest.substr(0, dot));
-    rest.erase(0, dot + 1);
-  }
-  path.emplace_back(std::move(rest));
-  return path;
-}
-
 }  // namespace
 
 bool holds_adapter(const Value& content) {
@@ -107,8 +87,8 @@ HeldAdapter held_adapter(const std::string& path, const Value& content) {
     throw Error(ErrorCode::kMismatch, path + ": holds no adapter: no key contains lora_A");
   if (fronts.size() > 1) {
     throw Error(ErrorCode::kMismatch,
-                cat(path, ": holds adapters below ", quote(*fronts.begin(), kHeldKeyText), " and ",
-                    quote(*fronts.rbegin(), kHeldKeyText)),
+                cat(path, ": holds adapters below ", quote(*fronts.begin(), 200), " and ",
+                    quote(*fronts.rbegin(), 200)),
                 {Remedy::kChooseOne, {}});
   }
   HeldAdapter held;
@@ -139,12 +119,12 @@ HeldAdapter held_adapter(const std::string& path, const Value& content) {
     }
     if (number && inside) {
       const std::string name = name_without_peft(leaf.key.substr(held.prefix.size()));
-      if (leaf.key != outer + name) leaf.path = renamed_path(leaf, outer, name);
+      if (leaf.key != outer + name) leaf.path = path_beside(leaf, outer + name);
       leaf.key = outer + name;
       ++held.tensors;
       if (!names.insert(leaf.key).second) {
         throw Error(ErrorCode::kRekeyCollision,
-                    cat(path, ": two tensors get the name ", quote(leaf.key, kHeldKeyText),
+                    cat(path, ": two tensors get the name ", quote(leaf.key, 200),
                         " when peft's prefixes are removed"));
       }
     }

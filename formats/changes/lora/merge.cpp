@@ -5,37 +5,45 @@
 #include <list>
 #include <map>
 #include <set>
-#include <string_view>
 #include <tuple>
 #include <utility>
 
 #include "formats/bytes/base/cast.h"
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
-#include "formats/changes/arithmetic/replaced_tensors.h"
+#include "formats/changes/arrays/computed_tensors.h"
+#include "formats/changes/arrays/dequantize.h"
 #include "formats/changes/lora/base_names.h"
 #include "formats/changes/lora/merged_tensor.h"
 #include "formats/changes/lora/orientation.h"
 #include "formats/changes/lora/peft_names.h"
 #include "formats/state/content/content.h"
+#include "formats/state/content/key_text.h"
+#include "formats/state/content/object_fields.h"
 
 namespace fsdp::formats {
 namespace {
 
-constexpr std::size_t kMergeKeyText = 200;
 constexpr std::size_t kMaxBaseCandidates = 2000;
 // The most parameters of one module that target_parameters may name.
 constexpr std::size_t kMaxParameters = 6;
 
-std::string owner_of(const std::string& key) {
-  const std::size_t dot = key.rfind('.');
-  return dot == key.npos ? "" : key.substr(0, dot);
-}
-
-std::uint64_t numel_from(const std::vector<std::int64_t>& shape, std::size_t from) {
-  std::uint64_t numel = 1;
-  for (std::size_t d = from; d < shape.size(); ++d) numel *= static_cast<std::uint64_t>(shape[d]);
-  return numel;
+// Returns the mapping with `leaf` added at the steps of `path`.
+Value with_member(const Value& mapping, std::span<const PathStep> path, const Value& leaf) {
+  if (path.empty()) return leaf;
+  const std::string& step = std::get<std::string>(path[0]);
+  const auto own = mapping_entries(mapping);
+  if (!own && !mapping.is_none()) {
+    throw Error(ErrorCode::kKey,
+                cat(quote(step, 200), " cannot be added to a value that is not a mapping"));
+  }
+  std::vector<Value::Entry> entries;
+  if (own) entries.assign(own->begin(), own->end());
+  auto at = std::ranges::find_if(
+      entries, [&](const Value::Entry& entry) { return key_text(entry.first) == step; });
+  if (at == entries.end()) at = entries.insert(at, {Value::string(step), Value()});
+  at->second = with_member(at->second, path.subspan(1), leaf);
+  return mapping_like(mapping, std::move(entries));
 }
 
 // Keys of the base that are one tensor, and what becomes of it.
@@ -58,11 +66,10 @@ class Merger {
       : content_(content),
         options_(options),
         adapters_(std::move(adapters)),
-        operands_(std::make_shared<LoraOperands>(std::move(base))) {
-    for (const LoraAdapter& adapter : adapters_) {
-      operands_->adapters.push_back(adapter.tensors);
-      operands_->checks.push_back(std::make_unique<StorageChecks>(true));
-    }
+        base_(*base),
+        sources_{std::make_shared<arrays::ArraySource>(std::move(base))} {
+    for (const LoraAdapter& adapter : adapters_)
+      sources_.push_back(std::make_shared<arrays::ArraySource>(adapter.tensors));
     for (Leaf& leaf : leaves_of(content)) {
       if (!tensor_number(leaf.value)) continue;
       std::string key = leaf.key;
@@ -87,9 +94,9 @@ class Merger {
   [[noreturn]] void refuse(std::size_t adapter, const std::string& why) const {
     throw Error(ErrorCode::kMismatch, cat(adapters_[adapter].path, ": ", why));
   }
-  const std::string& base_path() const { return operands_->base->description().path; }
+  const std::string& base_path() const { return base_.description().path; }
   const TensorEntry& base_tensor(const std::string& key) const {
-    return operands_->base->index().tensors[*tensor_number(leaves_.at(key).value)];
+    return base_.index().tensors[*tensor_number(leaves_.at(key).value)];
   }
   const TensorEntry& adapter_tensor(std::size_t adapter, std::size_t number) const {
     return adapters_[adapter].tensors->index().tensors[number];
@@ -101,7 +108,7 @@ class Merger {
   // whole.
   bool may_lack(std::size_t i, const std::string& name, bool whole) const {
     if (is_output_embedding(name)) return true;
-    return whole && adapters_[i].config.saves(owner_of(name));
+    return whole && adapters_[i].config.saves(module_of(name));
   }
 
   void find_names() {
@@ -115,18 +122,13 @@ class Merger {
         for (const std::string& name : parameters_of(i, pair.module)) want(i, name, false);
       }
       for (const auto& [name, whole] : parts_[i].whole) want(i, name, true);
-      for (const auto& [module, number] : parts_[i].tokens)
-        want(i, module + std::string(kWeightSuffix), false);
+      for (const auto& [module, number] : parts_[i].tokens) want(i, weight_of(module), false);
     }
-    std::sort(wanted.begin(), wanted.end(), [](const WantedName& a, const WantedName& b) {
+    std::ranges::sort(wanted, [](const WantedName& a, const WantedName& b) {
       return std::pair(a.adapter, a.name) < std::pair(b.adapter, b.name);
     });
     if (wanted.empty()) {
-      std::erase_if(others, [&](const WantedName& name) {
-        return std::none_of(leaves_.begin(), leaves_.end(), [&](const auto& leaf) {
-          return leaf.first == name.name || leaf.first.ends_with("." + name.name);
-        });
-      });
+      std::erase_if(others, [&](const WantedName& name) { return !has_end(name.name); });
       wanted = others;
     }
     BaseNaming naming = find_base_names(wanted, leaves_);
@@ -136,18 +138,17 @@ class Merger {
     if (!naming.several.empty()) {
       throw Error(ErrorCode::kMismatch,
                   cat(adapters_[wanted.front().adapter].path, ": ",
-                      quote(naming.several[0] + wanted.front().name, kMergeKeyText), " and ",
-                      quote(naming.several[1] + wanted.front().name, kMergeKeyText), " in ",
-                      base_path(), " may both be meant"),
+                      quote(naming.several[0] + wanted.front().name, 200), " and ",
+                      quote(naming.several[1] + wanted.front().name, 200), " in ", base_path(),
+                      " may both be meant"),
                   {Remedy::kChooseOne});
     }
     names_ = std::move(naming.names);
     result_.prefix = names_.prefix;
     for (const auto& [from, to] : names_.rewrites) {
       if (from == to) continue;
-      result_.notes.push_back(cat("names of modules: ", quote(from, kMergeKeyText),
-                                  " in the adapter is ", quote(to, kMergeKeyText), " in ",
-                                  base_path()));
+      result_.notes.push_back(cat("names of modules: ", quote(from, 200), " in the adapter is ",
+                                  quote(to, 200), " in ", base_path()));
     }
   }
 
@@ -172,8 +173,8 @@ class Merger {
       candidates.push_back(name);
     }
     const std::string near = nearest(key, candidates);
-    refuse(adapter, cat("is of another base: ", base_path(), " lacks ", quote(key, kMergeKeyText),
-                        near.empty() ? "" : "; its nearest key is " + quote(near, kMergeKeyText)));
+    refuse(adapter, cat("is of another base: ", base_path(), " lacks ", quote(key, 200),
+                        near.empty() ? "" : "; its nearest key is " + quote(near, 200)));
   }
 
   // Returns the parameters that the matrices of a module may be for: its weight, or those of
@@ -181,19 +182,18 @@ class Merger {
   std::vector<std::string> parameters_of(std::size_t i, const std::string& module) const {
     std::vector<std::string> names;
     for (const std::string& parameter : adapters_[i].config.parameters) {
-      const std::size_t dot = parameter.rfind('.');
-      const std::string owner = parameter.substr(0, dot == parameter.npos ? 0 : dot);
-      const std::string own = module + "." + parameter.substr(dot == parameter.npos ? 0 : dot + 1);
+      const std::string owner = module_of(parameter);
+      const std::string own = module + "." + parameter.substr(owner.empty() ? 0 : owner.size() + 1);
       const bool fits = owner.empty() || module == owner || module.ends_with("." + owner);
       if (fits && has_end(own)) names.push_back(own);
     }
-    std::sort(names.begin(), names.end());
+    std::ranges::sort(names);
     names.erase(std::unique(names.begin(), names.end()), names.end());
     if (names.empty()) names.push_back(weight_of(module));
     return names;
   }
   bool has_end(const std::string& name) const {
-    return std::any_of(leaves_.begin(), leaves_.end(), [&](const auto& leaf) {
+    return std::ranges::any_of(leaves_, [&](const auto& leaf) {
       return leaf.first == name || leaf.first.ends_with("." + name);
     });
   }
@@ -206,18 +206,16 @@ class Merger {
   TiedGroup& group_of(const std::string& key) {
     const auto found = group_by_key_.find(key);
     if (found != group_by_key_.end()) return *found->second;
-    TiedGroup group;
+    TiedGroup& group = groups_.emplace_back();
     group.tensor.base = *tensor_number(leaves_.at(key).value);
     for (std::string& member : tied().group_of(key, result_.notes)) {
-      if (!group_by_key_.contains(member)) group.present.push_back(std::move(member));
+      if (group_by_key_.try_emplace(member, &group).second)
+        group.present.push_back(std::move(member));
     }
-    groups_.push_back(std::move(group));
-    for (const std::string& member : groups_.back().present)
-      group_by_key_[member] = &groups_.back();
-    return groups_.back();
+    return group;
   }
 
-  TiedNames tied() const { return {*operands_->base, leaves_, options_.facts}; }
+  TiedNames tied() const { return {base_, leaves_, options_.facts}; }
 
   // Returns the group of a name.  The base may hold a head only under the name of the input
   // embedding.  `shape`: of the weight.
@@ -234,8 +232,8 @@ class Merger {
     group.absent.push_back(key);
     group_by_key_[key] = &group;
     if (options_.facts.tied != true) {
-      result_.notes.push_back(cat(quote(key, kMergeKeyText), " is not in ", base_path(),
-                                  " and is treated as tied to ", quote(*embedding, kMergeKeyText)));
+      result_.notes.push_back(cat(quote(key, 200), " is not in ", base_path(),
+                                  " and is treated as tied to ", quote(*embedding, 200)));
     }
     return group;
   }
@@ -248,9 +246,8 @@ class Merger {
       group_by_key_[key] = &fresh;
       ++result_.added;
       const auto& notes = result_.notes;
-      const std::string note =
-          cat(quote(key, kMergeKeyText), " is not in ", base_path(), ": added");
-      if (std::find(notes.begin(), notes.end(), note) == notes.end()) result_.notes.push_back(note);
+      const std::string note = cat(quote(key, 200), " is not in ", base_path(), ": added");
+      if (std::ranges::find(notes, note) == notes.end()) result_.notes.push_back(note);
       if (is_output_embedding(key)) result_.untied = true;
       return fresh;
     }
@@ -258,7 +255,7 @@ class Merger {
     add_tied_head(i, key, whole);
     if (whole.present.size() + whole.absent.size() == 1) return whole;
     if (std::erase(whole.present, key) + std::erase(whole.absent, key) != 1)
-      refuse(i, cat(quote(key, kMergeKeyText), " occurs twice"));
+      refuse(i, cat(quote(key, 200), " occurs twice"));
     if (whole.present.empty()) result_.added += whole.absent.size();
     TiedGroup& own = groups_.emplace_back();
     (leaves_.contains(key) ? own.present : own.absent).push_back(key);
@@ -273,54 +270,46 @@ class Merger {
   // without it.
   void add_tied_head(std::size_t i, const std::string& key, TiedGroup& group) {
     if (!group.absent.empty() || !leaves_.contains(key)) return;
-    switch (tied().head_of(key, adapters_[i].config.task)) {
-      case TiedNames::Head::kNone:
-        return;
-      case TiedNames::Head::kTied: {
-        const std::string head = key_of(tied().head_name());
-        group.absent.push_back(head);
-        group_by_key_[head] = &group;
-        result_.notes.push_back(
-            cat(quote(head, kMergeKeyText), " was tied to ", quote(key, kMergeKeyText),
-                ", which an adapter replaces; it keeps the elements of the base"));
-        return;
-      }
-      case TiedNames::Head::kUnknown:
-        throw Error(ErrorCode::kUnsupported,
-                    cat(adapters_[i].path, ": replaces ", quote(key, kMergeKeyText),
-                        ", and neither its task_type nor a config.json of ", base_path(),
-                        " tells whether the model has a head that is tied to it"),
-                    {Remedy::kModelConfig, {}});
+    const auto kind = tied().head_of(key, adapters_[i].config.task);
+    if (kind == TiedNames::Head::kNone) return;
+    if (kind == TiedNames::Head::kUnknown) {
+      throw Error(ErrorCode::kUnsupported,
+                  cat(adapters_[i].path, ": replaces ", quote(key, 200),
+                      ", and neither its task_type nor a config.json of ", base_path(),
+                      " tells whether the model has a head that is tied to it"),
+                  {Remedy::kModelConfig, {}});
     }
+    const std::string head = key_of(tied().head_name());
+    group.absent.push_back(head);
+    group_by_key_[head] = &group;
+    result_.notes.push_back(cat(quote(head, 200), " was tied to ", quote(key, 200),
+                                ", which an adapter replaces; it keeps the elements of the base"));
   }
 
   // Parts.
 
   void check_floating(const std::string& key) const {
     const TensorEntry& tensor = base_tensor(key);
-    const bool scaled = item_bytes(tensor.dtype) == 1 &&
-                        (leaves_.contains(key + "_scale") || leaves_.contains(key + "_scale_inv"));
+    const bool scaled = arrays::has_scales(leaves_, key, tensor.dtype);
     if (is_floating(tensor.dtype) && !scaled) return;
     throw Error(
         ErrorCode::kUnsupported,
-        cat(base_path(), ": ", quote(key, kMergeKeyText), " is ", torch_name(tensor.dtype),
+        cat(base_path(), ": ", quote(key, 200), " is ", torch_name(tensor.dtype),
             scaled ? " with scales beside it" : "", "; merging needs it in one floating type"));
   }
 
   void check_group(std::size_t i, const TiedGroup& group, const TensorEntry& tensor) const {
     if (!group.tensor.base) return;
-    const TensorEntry& own = operands_->base->index().tensors[*group.tensor.base];
+    const TensorEntry& own = base_.index().tensors[*group.tensor.base];
     for (const std::string& key : group.present) check_floating(key);
     if (own.shape == tensor.shape) return;
-    refuse(i, cat(quote(tensor.key, kMergeKeyText), " is ", shape_text(tensor.shape), ", but ",
-                  quote(group.name(), kMergeKeyText), " is ", shape_text(own.shape), " in ",
-                  base_path()));
+    refuse(i, cat(quote(tensor.key, 200), " is ", shape_text(tensor.shape), ", but ",
+                  quote(group.name(), 200), " is ", shape_text(own.shape), " in ", base_path()));
   }
 
   // Returns whether replaced embeddings stay tied; peft knows these two names.
   static bool stay_tied(const AdapterConfig& config) {
-    return config.keeps_tied &&
-           std::any_of(config.whole.begin(), config.whole.end(), [](const std::string& name) {
+    return config.keeps_tied && std::ranges::any_of(config.whole, [](const std::string& name) {
              const std::string last = name.substr(name.rfind('.') + 1);
              return last == "embed_tokens" || last == "lm_head";
            });
@@ -332,19 +321,20 @@ class Merger {
     for (const auto& [name, whole] : parts_[i].whole) {
       const std::string key = key_of(name);
       const TensorEntry& tensor = adapter_tensor(i, whole.number);
-      const bool own = whole.saved || (!whole.of_base && config.saves(owner_of(name)));
+      const bool own = whole.saved || (!whole.of_base && config.saves(module_of(name)));
       const bool keeps =
           own && stay_tied(config) && (is_input_embedding(name) || is_output_embedding(name));
       TiedGroup& group = own && !keeps ? separated(i, key) : group_for(i, name, tensor.shape);
       check_group(i, group, tensor);
       if (group.by_other) {
-        refuse(i, cat(quote(key, kMergeKeyText), group.tensor.replacement
-                                                     ? " is replaced by another adapter too"
-                                                     : " is updated and replaced"));
+        refuse(i,
+               cat(quote(key, 200), group.tensor.replacement ? " is replaced by another adapter too"
+                                                             : " is updated and replaced"));
       }
       if (!set.insert(&group).second) {
-        if (!equal_tensors(*adapters_[i].tensors, group.tensor.replacement->second, whole.number)) {
-          refuse(i, cat(quote(key, kMergeKeyText), " and ", quote(group.name(), kMergeKeyText),
+        if (!arrays::equal_tensors(*adapters_[i].tensors, group.tensor.replacement->second,
+                                   whole.number)) {
+          refuse(i, cat(quote(key, 200), " and ", quote(group.name(), 200),
                         " are one tensor in the base, but differ in the adapter"));
         }
         continue;
@@ -360,25 +350,24 @@ class Merger {
     const auto& a = adapter_tensor(i, *pair.a).shape;
     const auto& b = adapter_tensor(i, *pair.b).shape;
     if (adapter.config.dora != pair.magnitude.has_value() && adapter.config.dora) {
-      refuse(i,
-             cat(quote(pair.module, kMergeKeyText), " has no magnitudes, which use_dora asks for"));
+      refuse(i, cat(quote(pair.module, 200), " has no magnitudes, which use_dora asks for"));
     }
     const std::vector<std::string> names = parameters_of(i, pair.module);
     const std::string name =
         names.size() == 1 && pair.depth == 0 ? names.front() : parameter_of(i, pair, names);
     if (adapter.config.keeps_tied && (is_input_embedding(name) || is_output_embedding(name))) {
       // What peft adds to the two names then depends on the model.
-      throw Error(ErrorCode::kUnsupported, cat(adapter.path, ": ensure_weight_tying with LoRA on ",
-                                               quote(name, kMergeKeyText),
-                                               " is not merged; merge_and_unload of peft does it"));
+      throw Error(ErrorCode::kUnsupported,
+                  cat(adapter.path, ": ensure_weight_tying with LoRA on ", quote(name, 200),
+                      " is not merged; merge_and_unload of peft does it"));
     }
     std::vector<std::int64_t> shape = b.size() == 2 && a.size() == 2
                                           ? std::vector<std::int64_t>{b[0], a[1]}
                                           : std::vector<std::int64_t>{};
     TiedGroup& group = group_for(i, name, shape);
     if (wholes_.contains(&group) || !group.tensor.base)
-      refuse(i, cat(quote(group.name(), kMergeKeyText), " is updated and replaced"));
-    const TensorEntry& weight = operands_->base->index().tensors[*group.tensor.base];
+      refuse(i, cat(quote(group.name(), 200), " is updated and replaced"));
+    const TensorEntry& weight = base_.index().tensors[*group.tensor.base];
     for (const std::string& key : group.present) check_floating(key);
     LoraStep step;
     step.adapter = i;
@@ -386,10 +375,10 @@ class Merger {
     step.b = *pair.b;
     step.magnitude = pair.magnitude;
     if (!fit(i, pair, group.name(), weight.shape, step)) {
-      refuse(i, cat(quote(pair.module, kMergeKeyText), " has A ", shape_text(a), " and B ",
-                    shape_text(b), rank_text(adapter.config, pair.module), ", but ",
-                    quote(group.name(), kMergeKeyText), " is ", shape_text(weight.shape), " in ",
-                    base_path()));
+      const auto rank = adapter.config.rank_of(pair.module);
+      refuse(i, cat(quote(pair.module, 200), " has A ", shape_text(a), " and B ", shape_text(b),
+                    rank ? cat(" of rank ", *rank) : "", ", but ", quote(group.name(), 200), " is ",
+                    shape_text(weight.shape), " in ", base_path()));
     }
     if (step.experts > 1 && weight.shape[1] == weight.shape[2])
       step.turned = square_experts_are_turned(i, group.name());
@@ -405,11 +394,6 @@ class Merger {
   std::string pattern_name(std::size_t i, const AdapterPair& pair, const std::string& name) const {
     return adapters_[i].config.parameters.empty() || name.ends_with(kWeightSuffix) ? pair.module
                                                                                    : name;
-  }
-
-  static std::string rank_text(const AdapterConfig& config, const std::string& module) {
-    const auto rank = config.rank_of(module);
-    return rank ? cat(" of rank ", *rank) : "";
   }
 
   // Sets the fields of a step that follow from the shapes; returns false if the shapes do not fit.
@@ -430,12 +414,12 @@ class Merger {
     };
     if (w.size() > 2) {
       if (b[1] != rank && b[1] != 0 && rank % b[1] == 0) {
-        throw Error(
-            ErrorCode::kUnsupported,
-            cat(adapters_[i].path, ": ", quote(pair.module, kMergeKeyText), " is a convolution of ",
-                rank / b[1], " groups, which peft does not merge"));
+        throw Error(ErrorCode::kUnsupported,
+                    cat(adapters_[i].path, ": ", quote(pair.module, 200), " is a convolution of ",
+                        rank / b[1], " groups, which peft does not merge"));
       }
-      return b[1] == rank && b[0] == w[0] && numel_from(b, 2) == 1 &&
+      return b[1] == rank && b[0] == w[0] &&
+             std::all_of(b.begin() + 2, b.end(), [](auto size) { return size == 1; }) &&
              std::equal(a.begin() + 1, a.end(), w.begin() + 1) && magnitudes(w[0]);
     }
     if (b[1] != rank) return false;
@@ -454,10 +438,10 @@ class Merger {
     const std::optional<bool> turned = orientation_.turned(key);
     if (turned.value_or(said) == said && turned) return said;
     result_.notes.push_back(
-        turned ? cat(quote(key, kMergeKeyText), " is ", *turned ? "[in, out]" : "[out, in]",
+        turned ? cat(quote(key, 200), " is ", *turned ? "[in, out]" : "[out, in]",
                      " like the weights near it, although fan_in_fan_out says otherwise")
-               : cat(quote(key, kMergeKeyText), " is taken to be ",
-                     said ? "[in, out]" : "[out, in]", ", as fan_in_fan_out says; it is square"));
+               : cat(quote(key, 200), " is taken to be ", said ? "[in, out]" : "[out, in]",
+                     ", as fan_in_fan_out says; it is square"));
     return turned.value_or(said);
   }
 
@@ -483,8 +467,8 @@ class Merger {
     if (ways.size() == 1) return at->second = *ways.begin();
     const ExpertsOrder order = experts_order(adapters_[i].config, options_.facts.model_type);
     if (!order.guess.empty()) {
-      result_.notes.push_back(cat("stacked weights that are square, such as ",
-                                  quote(key, kMergeKeyText), ", are taken to be ", order.guess));
+      result_.notes.push_back(cat("stacked weights that are square, such as ", quote(key, 200),
+                                  ", are taken to be ", order.guess));
     }
     return at->second = order.turned;
   }
@@ -513,10 +497,9 @@ class Merger {
     for (const AdapterPair& other : parts_[i].pairs) {
       if (other.module == pair.module) wrapped.push_back(&other);
     }
-    std::sort(wrapped.begin(), wrapped.end(),
-              [](const auto* a, const auto* b) { return a->depth > b->depth; });
+    std::ranges::sort(wrapped, [](const auto* a, const auto* b) { return a->depth > b->depth; });
     if (wrapped.size() != names.size() || names.size() > kMaxParameters) {
-      refuse(i, cat(quote(pair.module, kMergeKeyText), " has matrices for ", wrapped.size(),
+      refuse(i, cat(quote(pair.module, 200), " has matrices for ", wrapped.size(),
                     " parameters, but target_parameters names ", names.size(), " of it"));
     }
     std::vector<std::vector<std::string>> orders;
@@ -537,7 +520,7 @@ class Merger {
     }
     if (order.empty()) {
       throw Error(ErrorCode::kUnsupported,
-                  cat(adapters_[i].path, ": the matrices of ", quote(pair.module, kMergeKeyText),
+                  cat(adapters_[i].path, ": the matrices of ", quote(pair.module, 200),
                       orders.empty() ? " fit no order of its target_parameters"
                                      : " fit its target_parameters in several orders"));
     }
@@ -551,7 +534,7 @@ class Merger {
     const std::string key = key_of(name);
     if (!leaves_.contains(key)) {
       throw Error(ErrorCode::kUnsupported,
-                  cat(adapters_[i].path, ": ", quote(pair.module, kMergeKeyText),
+                  cat(adapters_[i].path, ": ", quote(pair.module, 200),
                       " has a bias (lora_bias), and the base's module has none to add it to"));
     }
     TiedGroup& group = group_of(key);
@@ -567,72 +550,66 @@ class Merger {
 
   void take_tokens(std::size_t i, const std::string& module, std::size_t number) {
     const AdapterConfig& config = adapters_[i].config;
-    const auto found =
-        std::find_if(config.tokens.begin(), config.tokens.end(), [&](const TokenRows& rows) {
-          return rows.module.empty() || module == rows.module ||
-                 module.ends_with("." + rows.module);
-        });
+    const auto found = std::ranges::find_if(config.tokens, [&](const TokenRows& rows) {
+      return rows.module.empty() || module == rows.module || module.ends_with("." + rows.module);
+    });
     if (found == config.tokens.end()) {
-      refuse(i, cat("trainable_token_indices does not tell which rows of ",
-                    quote(module, kMergeKeyText), " it holds"));
+      refuse(i, cat("trainable_token_indices does not tell which rows of ", quote(module, 200),
+                    " it holds"));
     }
     const TensorEntry& rows = adapter_tensor(i, number);
     TiedGroup& group = group_for(i, weight_of(module), {});
     for (const std::string& key : group.present) check_floating(key);
-    const auto& shape = operands_->base->index().tensors[*group.tensor.base].shape;
+    const auto& shape = base_.index().tensors[*group.tensor.base].shape;
     const bool fits = shape.size() == 2 && rows.shape.size() == 2 && rows.shape[1] == shape[1] &&
                       static_cast<std::uint64_t>(rows.shape[0]) == found->rows.size() &&
-                      std::all_of(found->rows.begin(), found->rows.end(), [&](std::uint64_t row) {
+                      std::ranges::all_of(found->rows, [&](std::uint64_t row) {
                         return row < static_cast<std::uint64_t>(shape[0]);
                       });
     if (!fits) {
-      refuse(i, cat(quote(module, kMergeKeyText), " has ", shape_text(rows.shape), " for ",
+      refuse(i, cat(quote(module, 200), " has ", shape_text(rows.shape), " for ",
                     found->rows.size(), " rows of trainable_token_indices, but ",
-                    quote(group.name(), kMergeKeyText), " is ", shape_text(shape), " in ",
-                    base_path()));
+                    quote(group.name(), 200), " is ", shape_text(shape), " in ", base_path()));
     }
     LoraStep step;
     step.kind = LoraStep::Kind::kRows;
     step.adapter = i;
-    step.values = number;
+    step.b = number;
     step.rows = found->rows;
     group.tensor.steps.push_back(std::move(step));
     ++result_.updates;
   }
 
   LoraMerge finish() {
-    ReplacedTensors replaced(operands_->base);
+    auto made = std::make_shared<arrays::ComputedTensors>(sources_);
+    std::vector<std::pair<KeyPath, Value>> added;
     for (const TiedGroup& group : groups_) {
       if (!group.changes()) continue;
       if (!group.tensor.steps.empty()) ++result_.merged;
-      const DType own = operands_->start(group.tensor).entry().dtype;
-      const DType kept =
-          group.tensor.base ? operands_->base->index().tensors[*group.tensor.base].dtype : own;
-      ComputedTensor computed =
-          merged_tensor(operands_, group.tensor, options_.dtype.value_or(kept));
+      const auto& [base, replacement, steps] = group.tensor;
+      const DType to = options_.dtype.value_or(
+          base ? base_.index().tensors[*base].dtype
+               : adapter_tensor(replacement->first, replacement->second).dtype);
       if (group.present.empty()) {
-        replaced.add(neighbour(), group.absent.front(), std::move(computed));
+        KeyPath path = path_beside(neighbour(), group.absent.front());
+        const Value tensor = made->separate(path, merged_tensor(sources_, group.tensor, to));
+        added.emplace_back(std::move(path), tensor);
         continue;
       }
-      const std::size_t position =
-          replaced.replace(leaves_.at(group.present.front()), std::move(computed));
-      for (std::size_t m = 1; m < group.present.size(); ++m) {
-        const Leaf& member = leaves_.at(group.present[m]);
-        if (tensor_number(member.value) == group.tensor.base) {
-          replaced.tie(member, position);
-          continue;
-        }
-        // Copies stay copies.
-        MergedTensor copy = group.tensor;
-        copy.base = tensor_number(member.value);
-        replaced.replace(member,
-                         merged_tensor(operands_, std::move(copy), options_.dtype.value_or(kept)));
+      std::map<std::size_t, Value> tensors;  // by the base's; copies stay copies
+      for (const std::string& key : group.present) {
+        const Leaf& leaf = leaves_.at(key);
+        MergedTensor own = group.tensor;
+        if (own.base) own.base = tensor_number(leaf.value);
+        const auto [at, fresh] = tensors.try_emplace(own.base.value_or(0));
+        if (fresh) at->second = made->separate(leaf.path, merged_tensor(sources_, own, to));
+        made->replace(leaf, at->second);
       }
     }
-    auto made = replaced.finish(content_, operands_->base->description().path,
-                                [held = operands_] { held->finish(); });
-    result_.checkpoint = std::move(made.checkpoint);
-    result_.content = std::move(made.content);
+    result_.content = made->edited(content_);
+    for (const auto& [path, tensor] : added)
+      result_.content = with_member(result_.content, path, tensor);
+    result_.checkpoint = std::move(made);
     return std::move(result_);
   }
 
@@ -647,16 +624,17 @@ class Merger {
   const Value& content_;
   const LoraMergeOptions& options_;
   std::vector<LoraAdapter> adapters_;
-  std::shared_ptr<LoraOperands> operands_;
-  std::map<std::string, Leaf> leaves_;  // the base's tensors
-  std::vector<AdapterParts> parts_;     // of each adapter
+  const Checkpoint& base_;
+  std::vector<std::shared_ptr<arrays::ArraySource>> sources_;  // the base, then the adapters
+  std::map<std::string, Leaf> leaves_;                         // the base's tensors
+  std::vector<AdapterParts> parts_;                            // of each adapter
   BaseNames names_;
   std::map<std::tuple<std::size_t, std::string, std::size_t>, std::string> parameter_;
   std::map<std::size_t, bool> expert_orders_;  // adapter -> square ones are [experts, in, out]
   std::list<TiedGroup> groups_;
   std::map<std::string, TiedGroup*> group_by_key_;
   std::set<const TiedGroup*> wholes_;  // held whole by an adapter, but not as the base's own
-  Orientation orientation_{*operands_->base, leaves_};
+  Orientation orientation_{base_, leaves_};
   LoraMerge result_;
 };
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "formats/bytes/base/text.h"
-#include "formats/changes/lora/difference_rows.h"
+#include "formats/changes/arrays/array_source.h"
 #include "formats/containers/pickle/value.h"
 #include "formats/state/checkpoint/checkpoint.h"
 
@@ -31,19 +31,16 @@ struct NaturalLess {
 
 struct ModelSide {
   explicit ModelSide(const ModelTensors& model);
-  const std::string& path() const { return checkpoint->description().path; }
+  const std::string& path() const { return source->checkpoint().description().path; }
   const TensorEntry& entry(const std::string& name) const {
-    return checkpoint->index().tensors[tensors.at(name)];
+    return source->entry(tensors.at(name));
   }
   // "float32 [3, 4]".
-  std::string text(const std::string& name) const;
-  DifferenceSide input(const std::string& name) {
-    return {{checkpoint.get(), tensors.at(name)}, &checks};
-  }
+  std::string text(const std::string& name) const { return arrays::tensor_text(entry(name)); }
+  arrays::Array array(const std::string& name) const { return source->array(tensors.at(name)); }
 
-  std::shared_ptr<const Checkpoint> checkpoint;
+  std::shared_ptr<arrays::ArraySource> source;
   std::map<std::string, std::size_t, NaturalLess> tensors;  // position in the index
-  StorageChecks checks{true};
 };
 
 class ModelPair {
@@ -59,9 +56,6 @@ class ModelPair {
   // Remembers that the tensor is equal in both, for its other names.
   void note_equal(const std::string& name) { equal_.insert(pair_of(name)); }
   bool is_known_equal(const std::string& name) const { return equal_.contains(pair_of(name)); }
-
-  // Compares the checksums that are still open.  Throws: kZipCrc, kChanged.
-  void finish();
 
   ModelSide base;
   ModelSide tuned;

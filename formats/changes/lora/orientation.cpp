@@ -7,12 +7,12 @@
 #include <string_view>
 #include <vector>
 
+#include "formats/changes/lora/peft_names.h"
 #include "formats/state/content/content.h"
 
 namespace fsdp::formats {
 namespace {
 
-constexpr std::string_view kWeightEnd = ".weight";
 // Model types of transformers whose experts are declared as [in, out].
 constexpr std::array<std::string_view, 4> kTransposedExperts = {"gpt_oss", "aria", "aria_text",
                                                                 "openai_privacy_filter"};
@@ -29,7 +29,7 @@ bool asks_class(std::string_view version) {
 }
 
 std::string bias_of(const std::string& weight_key) {
-  return weight_key.substr(0, weight_key.size() - kWeightEnd.size()) + ".bias";
+  return module_of(weight_key) + std::string(kBiasSuffix);
 }
 
 }  // namespace
@@ -45,7 +45,7 @@ const Orientation::Votes& Orientation::votes_below(const std::string& front) {
   if (!fresh) return at->second;
   for (auto leaf = leaves_.lower_bound(front);
        leaf != leaves_.end() && leaf->first.starts_with(front); ++leaf) {
-    if (!leaf->first.ends_with(kWeightEnd)) continue;
+    if (!leaf->first.ends_with(kWeightSuffix)) continue;
     const auto& weight = *shape_of(leaf->first);
     if (weight.size() != 2 || weight[0] == weight[1]) continue;
     const auto* const bias = shape_of(bias_of(leaf->first));
@@ -57,11 +57,10 @@ const Orientation::Votes& Orientation::votes_below(const std::string& front) {
 }
 
 std::optional<bool> Orientation::turned(const std::string& weight_key) {
-  if (!weight_key.ends_with(kWeightEnd) || shape_of(bias_of(weight_key)) == nullptr) return false;
-  std::string front = weight_key.substr(0, weight_key.size() - kWeightEnd.size());
-  for (;;) {
-    const std::size_t dot = front.rfind('.');
-    front.resize(dot == front.npos ? 0 : dot);
+  if (!weight_key.ends_with(kWeightSuffix) || shape_of(bias_of(weight_key)) == nullptr)
+    return false;
+  for (std::string front = module_of(weight_key);;) {
+    front = module_of(front);
     const Votes& votes = votes_below(front.empty() ? front : front + ".");
     if ((votes.turned != 0) != (votes.straight != 0)) return votes.turned != 0;
     if (front.empty()) return std::nullopt;
@@ -69,8 +68,8 @@ std::optional<bool> Orientation::turned(const std::string& weight_key) {
 }
 
 ExpertsOrder experts_order(const AdapterConfig& config, const std::string& model_type) {
-  const bool transposed = std::find(kTransposedExperts.begin(), kTransposedExperts.end(),
-                                    model_type) != kTransposedExperts.end();
+  const bool transposed =
+      std::ranges::find(kTransposedExperts, model_type) != kTransposedExperts.end();
   if (transposed) return {true, {}};
   if (config.version.empty())
     return {true,

@@ -11,8 +11,13 @@ namespace fsdp::formats {
 inline constexpr std::string_view kPeftPrefix = "base_model.model.";
 // After them, in the base.
 inline constexpr std::string_view kWeightSuffix = ".weight";
-
 inline constexpr std::string_view kBiasSuffix = ".bias";
+
+// Returns the module of a parameter; empty if the key has no dot.
+inline std::string module_of(const std::string& key) {
+  const std::size_t dot = key.rfind('.');
+  return dot == key.npos ? std::string() : key.substr(0, dot);
+}
 
 struct PeftKeys {
   std::string a;
@@ -29,11 +34,6 @@ inline PeftKeys peft_keys(const std::string& module, bool embedding) {
 // Returns the key of a tensor that an adapter holds whole.
 inline std::string peft_whole_key(const std::string& name) {
   return std::string(kPeftPrefix) + name;
-}
-
-// Returns the key of the bias of a module with matrices, which wrap the module.
-inline std::string peft_bias_key(const std::string& module) {
-  return std::string(kPeftPrefix) + module + ".base_layer.bias";
 }
 
 }  // namespace fsdp::formats

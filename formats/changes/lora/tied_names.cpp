@@ -5,7 +5,8 @@
 #include <array>
 
 #include "formats/bytes/base/text.h"
-#include "formats/changes/lora/merged_tensor.h"
+#include "formats/changes/arrays/array_source.h"
+#include "formats/changes/lora/peft_names.h"
 #include "formats/state/content/content.h"
 
 namespace fsdp::formats {
@@ -16,19 +17,17 @@ constexpr std::array<std::string_view, 7> kInputs = {
     "embed_tokens", "wte", "word_embeddings", "embed_in", "tok_embeddings", "shared", "embeddings"};
 constexpr std::array<std::string_view, 5> kOutputs = {"lm_head", "embed_out", "proj_out",
                                                       "output_projection", "output"};
-constexpr std::string_view kTiedWeight = ".weight";
 constexpr std::string_view kBertHead = "predictions.decoder.weight";
 
 std::string_view last_of(std::string_view key) {
-  if (!key.ends_with(kTiedWeight)) return {};
-  key.remove_suffix(kTiedWeight.size());
+  if (!key.ends_with(kWeightSuffix)) return {};
+  key.remove_suffix(kWeightSuffix.size());
   const std::size_t dot = key.rfind('.');
   return dot == key.npos ? key : key.substr(dot + 1);
 }
 
 bool names_a_head(const std::string& text, std::initializer_list<std::string_view> ends) {
-  return std::any_of(ends.begin(), ends.end(),
-                     [&](std::string_view end) { return text.ends_with(end); });
+  return std::ranges::any_of(ends, [&](std::string_view end) { return text.ends_with(end); });
 }
 
 }  // namespace
@@ -48,12 +47,11 @@ void read_base_facts(const Json& config, BaseFacts& facts) {
 }
 
 bool is_input_embedding(std::string_view key) {
-  return std::find(kInputs.begin(), kInputs.end(), last_of(key)) != kInputs.end();
+  return std::ranges::find(kInputs, last_of(key)) != kInputs.end();
 }
 
 bool is_output_embedding(std::string_view key) {
-  return key.ends_with(kBertHead) ||
-         std::find(kOutputs.begin(), kOutputs.end(), last_of(key)) != kOutputs.end();
+  return key.ends_with(kBertHead) || std::ranges::find(kOutputs, last_of(key)) != kOutputs.end();
 }
 
 std::size_t TiedNames::number_of(const std::string& key) const {
@@ -78,7 +76,7 @@ std::vector<std::string> TiedNames::group_of(const std::string& key,
     // Two inputs (tables of an encoder and a decoder), or two heads, are one only if the config
     // ties them.
     if (is_output_embedding(key) == is_output_embedding(other) && facts_.tied != true) continue;
-    if (!equal_tensors(base_, own, number)) continue;
+    if (!arrays::equal_tensors(base_, own, number)) continue;
     group.push_back(other);
     if (!facts_.tied) {
       notes.push_back(cat(quote(key, 200), " and ", quote(other, 200),

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "formats/bytes/base/cast.h"
-#include "formats/bytes/base/checked_math.h"
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
 #include "formats/changes/arrays/elementwise.h"
@@ -180,9 +179,7 @@ class Application {
     const std::size_t rank = arrays_[0].shape.size() + 1;
     const std::size_t dim = dim_of(operation_.dims[0], rank, arrays_[0].shape);
     check_alike(arrays_, rank);
-    std::vector<Array> layers;
-    for (const Array& array : arrays_) layers.push_back(with_dimension(array, dim));
-    return concatenated(layers, dim);
+    return stacked(arrays_, dim);
   }
 
   std::vector<Array> unstack() const {
@@ -254,7 +251,7 @@ class Application {
   Array low_rank() const {
     if (arrays_.size() != 3) throw wants("a weight, A and B");
     return arrays::with_low_rank_update(
-        {arrays_[0], arrays_[1], arrays_[2], operation_.number, operation_.turned});
+        arrays_[0], {arrays_[1], arrays_[2], operation_.number, operation_.turned});
   }
 
   Array each(const Array& array) const {
@@ -290,9 +287,8 @@ class Application {
     for (const std::int64_t dim : operation_.dims)
       order.push_back(dim_of(dim, array.shape.size(), array.shape));
     std::vector<std::size_t> sorted = order;
-    std::sort(sorted.begin(), sorted.end());
-    if (order.size() != array.shape.size() ||
-        std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end()) {
+    std::ranges::sort(sorted);
+    if (order.size() != array.shape.size() || std::ranges::adjacent_find(sorted) != sorted.end()) {
       throw misfit(cat("order ", shape_text(operation_.dims), " is not one of the dimensions of ",
                        shape_text(array.shape)));
     }

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "formats/changes/map/expression.h"
 
-#include <cctype>
 #include <charconv>
-#include <utility>
 
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"

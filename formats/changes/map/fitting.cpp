@@ -19,9 +19,8 @@ bool takes(const BuiltinMap& map, std::span<const std::string> names, std::strin
   try {
     const Rules rules = parse_rules(map.text, std::string(map.name), direction);
     const auto& types = rules.model_types;
-    const bool for_it = model_type.empty()
-                            ? !types.empty()
-                            : std::find(types.begin(), types.end(), model_type) != types.end();
+    const bool for_it =
+        model_type.empty() ? !types.empty() : std::ranges::find(types, model_type) != types.end();
     if (for_it) rule_uses(rules, names);
     return for_it;
   } catch (const Error&) {
@@ -30,16 +29,15 @@ bool takes(const BuiltinMap& map, std::span<const std::string> names, std::strin
 }
 
 bool matches_any(const std::vector<Pattern>& patterns, const std::string& name) {
-  return std::any_of(patterns.begin(), patterns.end(),
-                     [&](const Pattern& pattern) { return pattern.match(name).has_value(); });
+  return std::ranges::any_of(
+      patterns, [&](const Pattern& pattern) { return pattern.match(name).has_value(); });
 }
 
 // Returns whether a rule takes the name and no rule makes it.
 bool is_changed(const Rules& rules, const std::string& name) {
   const auto takes_it = [&](const Rule& rule) { return matches_any(rule.from, name); };
   const auto gives_it = [&](const Rule& rule) { return matches_any(rule.to, name); };
-  return std::any_of(rules.rules.begin(), rules.rules.end(), takes_it) &&
-         std::none_of(rules.rules.begin(), rules.rules.end(), gives_it);
+  return std::ranges::any_of(rules.rules, takes_it) && std::ranges::none_of(rules.rules, gives_it);
 }
 
 // Returns why the map does not take the names, without the name of the map in front.
@@ -63,9 +61,8 @@ std::optional<NearMap> nearest_map(std::span<const std::string> names, Direction
   for (const BuiltinMap& map : builtin_maps()) {
     const Rules rules = parse_rules(map.text, std::string(map.name), direction);
     if (rules.model_types.empty()) continue;
-    const auto changed = static_cast<std::size_t>(
-        std::count_if(compared.begin(), compared.end(),
-                      [&](const std::string& name) { return is_changed(rules, name); }));
+    const auto changed = static_cast<std::size_t>(std::ranges::count_if(
+        compared, [&](const std::string& name) { return is_changed(rules, name); }));
     if (2 * changed < compared.size() || changed <= most) continue;
     most = changed;
     nearest = NearMap{map.name, why_not(rules, names)};

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <functional>
-#include <optional>
 #include <set>
 #include <string_view>
 #include <unordered_map>
@@ -13,6 +12,7 @@
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
 #include "formats/state/content/content.h"
+#include "formats/state/content/object_fields.h"
 #include "formats/state/content/placed_leaves.h"
 #include "formats/state/rewrite/optimizer_state.h"
 #include "formats/state/rewrite/option_equality.h"
@@ -21,7 +21,7 @@ namespace fsdp::formats::map {
 namespace {
 
 using arrays::Array;
-using arrays::References;
+using arrays::ComputedTensors;
 
 // States of PyTorch's optimizers that are one number for each parameter: the step count; ASGD's
 // rate and mixture, NAdam's product.
@@ -35,13 +35,13 @@ class OptimizerMap {
  public:
   OptimizerMap(const Checkpoint& source, const StatePart& part, const Value& state,
                const Rules& rules, const MappedModel& model, const ParameterValue& parameter,
-               References& references)
+               ComputedTensors& made)
       : source_(source),
         part_(part),
         rules_(rules),
         model_(model),
         parameter_(parameter),
-        references_(references),
+        made_(made),
         same_(source),
         optimizer_(read_optimizer(
             state, part.kind == PartKind::kFlattenedOptimizer,
@@ -87,8 +87,8 @@ class OptimizerMap {
       if (!captures) continue;
       Division found{&rule, {}};
       for (const Pattern& pattern : rule.to) found.names.push_back(pattern.filled(*captures));
-      const bool there = std::all_of(found.names.begin(), found.names.end(),
-                                     [&](const auto& one) { return model_.shapes.contains(one); });
+      const bool there = std::ranges::all_of(
+          found.names, [&](const auto& one) { return model_.shapes.contains(one); });
       if (there) return found;
     }
     return {};
@@ -115,7 +115,7 @@ class OptimizerMap {
       const TensorEntry* const tensor = tensor_of(value);
       if (tensor == nullptr || tensor->numel() == 1 || key.as_string() == nullptr) continue;
       const std::vector<Array> parts =
-          apply_rule(*division.rule, {references_.source_array(*tensor_number(value))}, parameter_);
+          apply_rule(*division.rule, {made_.source_array(*tensor_number(value))}, parameter_);
       for (std::size_t i = 0; i < division.names.size(); ++i) {
         if (parts.size() != division.names.size() ||
             parts[i].shape != model_.shapes.at(division.names[i])) {
@@ -140,9 +140,8 @@ class OptimizerMap {
   // Returns the targets that are parameters of their own: of tied targets only the first.
   std::vector<std::string> parameters_of(const RuleUse& use) const {
     const auto& operations = rule_of(use).operations;
-    const bool ties = std::any_of(operations.begin(), operations.end(), [](const Operation& one) {
-      return one.kind == OperationKind::kTie;
-    });
+    const bool ties = std::ranges::any_of(
+        operations, [](const Operation& one) { return one.kind == OperationKind::kTie; });
     if (ties) return {use.targets.at(0)};
     return use.targets;
   }
@@ -221,12 +220,9 @@ class OptimizerMap {
   }
 
   static Value member(const Value& state, const Value& name, const std::string& parameter) {
-    for (const auto& [key, value] : members_of(state)) {
-      if (name.as_string() != nullptr && key.as_string() != nullptr &&
-          *key.as_string() == *name.as_string()) {
-        return value;
-      }
-    }
+    const Value* const found =
+        name.as_string() == nullptr ? nullptr : formats::member(state, *name.as_string());
+    if (found != nullptr) return *found;
     throw not_along(cat("the state of ", quote(parameter, 200),
                         " has other members than the state of the parameter it is joined with"));
   }
@@ -254,7 +250,7 @@ class OptimizerMap {
     const auto parameter = model_.shapes.find(name);
     if (parameter == model_.shapes.end() || tensor->shape != parameter->second) return true;
     return key.as_string() != nullptr &&
-           std::find(kSingles.begin(), kSingles.end(), *key.as_string()) != kSingles.end();
+           std::ranges::find(kSingles, *key.as_string()) != kSingles.end();
   }
 
   void add_state(const Rule& rule, const std::vector<std::string>& names, const Value& key,
@@ -288,21 +284,20 @@ class OptimizerMap {
                             tensor == nullptr ? "" : " " + shape_text(tensor->shape),
                             " does not have its parameter's shape"));
       }
-      arrays.push_back(references_.source_array(*tensor_number(values[i])));
+      arrays.push_back(made_.source_array(*tensor_number(values[i])));
     }
     Rule moves = rule;
     std::erase_if(moves.operations,
                   [](const Operation& one) { return one.kind == OperationKind::kCast; });
     arrays = apply_rule(moves, std::move(arrays), parameter_);
     for (std::size_t t = 0; t < targets.size(); ++t)
-      made[t].emplace_back(key, references_.separate(place(targets[t], key), arrays.at(t)));
+      made[t].emplace_back(key, made_.separate(place(targets[t], key), arrays.at(t)));
   }
 
   // Returns a copy with its own storage: optimizers change their states in place.
   Value copied(const Value& value, KeyPath path) {
     const auto number = tensor_number(value);
-    return number ? references_.separate(std::move(path), references_.source_array(*number))
-                  : value;
+    return number ? made_.separate(std::move(path), made_.source_array(*number)) : value;
   }
 
   const Checkpoint& source_;
@@ -310,7 +305,7 @@ class OptimizerMap {
   const Rules& rules_;
   const MappedModel& model_;
   const ParameterValue& parameter_;
-  References& references_;
+  ComputedTensors& made_;
   OptionEquality same_;
   OptimizerState optimizer_;
   std::unordered_map<std::string, Value> states_;
@@ -322,8 +317,8 @@ class OptimizerMap {
 
 Value map_optimizer_state(const Checkpoint& source, const StatePart& part, const Value& state,
                           const Rules& rules, const MappedModel& model,
-                          const ParameterValue& parameter, References& references) {
-  return OptimizerMap(source, part, state, rules, model, parameter, references).run();
+                          const ParameterValue& parameter, ComputedTensors& made) {
+  return OptimizerMap(source, part, state, rules, model, parameter, made).run();
 }
 
 }  // namespace fsdp::formats::map

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "formats/changes/arrays/references.h"
+#include "formats/changes/arrays/computed_tensors.h"
 #include "formats/changes/map/matching.h"
 #include "formats/state/content/state_parts.h"
 
@@ -31,6 +31,6 @@ std::vector<arrays::Array> apply_rule(const Rule& rule, std::vector<arrays::Arra
 // counts; kKey for a parameter that the model lacks; what read_optimizer and `parameter` throw.
 Value map_optimizer_state(const Checkpoint& source, const StatePart& part, const Value& state,
                           const Rules& rules, const MappedModel& model,
-                          const ParameterValue& parameter, arrays::References& references);
+                          const ParameterValue& parameter, arrays::ComputedTensors& made);
 
 }  // namespace fsdp::formats::map

@@ -3,12 +3,11 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 #include <utility>
 
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
-#include "formats/changes/arrays/references.h"
+#include "formats/changes/arrays/computed_tensors.h"
 #include "formats/changes/map/map_optimizer.h"
 #include "formats/state/content/content.h"
 #include "formats/state/content/loose_states.h"
@@ -20,24 +19,6 @@ namespace fsdp::formats::map {
 namespace {
 
 using arrays::Array;
-using arrays::References;
-
-bool begins_with(const KeyPath& path, const KeyPath& front) {
-  return path.size() >= front.size() && std::equal(front.begin(), front.end(), path.begin());
-}
-
-bool is_optimizer_part(const StatePart& part) {
-  return part.kind == PartKind::kOptimizer || part.kind == PartKind::kFlattenedOptimizer;
-}
-
-NamedShape named_shape(std::string name, const Array& array) {
-  return {std::move(name), array.dtype, array.shape};
-}
-
-// Returns whether a rule only renames or drops, as is possible for values that are not tensors.
-bool is_plain_move(const Rule& rule) {
-  return rule.operations.empty();
-}
 
 class Mapper {
  public:
@@ -46,13 +27,12 @@ class Mapper {
         content_(content),
         options_(options),
         parts_(state_parts_of(content)),
-        references_(source) {}
+        made_(std::make_unique<arrays::ComputedTensors>(source)) {}
 
   Mapped run() {
     refuse_loose_states(source_, content_);
-    const bool model = std::any_of(parts_.begin(), parts_.end(), [](const StatePart& part) {
-      return part.kind == PartKind::kModel;
-    });
+    const bool model = std::ranges::any_of(
+        parts_, [](const StatePart& part) { return part.kind == PartKind::kModel; });
     if (!model)
       throw Error(ErrorCode::kKey, source_.description().path + ": holds no model's state dict");
     out_.content = rest();
@@ -60,9 +40,9 @@ class Mapper {
       if (part.kind == PartKind::kModel) map_model(part);
     }
     for (const StatePart& part : parts_) {
-      if (is_optimizer_part(part)) map_optimizer(part);
+      if (part.is_optimizer()) map_optimizer(part);
     }
-    out_.checkpoint = references_.take();
+    out_.checkpoint = std::move(made_);
     return std::move(out_);
   }
 
@@ -71,11 +51,10 @@ class Mapper {
   Value rest() {
     return with_leaves(content_, [&](const Leaf& leaf) -> std::optional<Value> {
       const StatePart* part = part_of(leaf.path);
-      if (part != nullptr && is_optimizer_part(*part) && options_.drop_optimizer)
-        return std::nullopt;
+      if (part != nullptr && part->is_optimizer() && options_.drop_optimizer) return std::nullopt;
       const auto number = tensor_number(leaf.value);
       if (!number || (part != nullptr && part->kind != PartKind::kOther)) return leaf.value;
-      return references_.shared(leaf.path, references_.source_array(*number));
+      return made_->shared(leaf.path, made_->source_array(*number));
     });
   }
 
@@ -84,8 +63,7 @@ class Mapper {
   const StatePart* part_of(const KeyPath& path) const {
     const StatePart* found = nullptr;
     for (const StatePart& part : parts_) {
-      if (begins_with(path, part.path) &&
-          (found == nullptr || part.path.size() > found->path.size()))
+      if (part.holds(path) && (found == nullptr || part.path.size() > found->path.size()))
         found = &part;
     }
     return found;
@@ -101,7 +79,8 @@ class Mapper {
       if (part_of(path)->path != part.path) {
         others.emplace_back(key, value);
       } else {
-        names.add(*key.as_string(), value);
+        names.all.push_back(*key.as_string());
+        names.values.emplace(*key.as_string(), value);
       }
     }
     ParameterValues::Shapes shapes;
@@ -134,20 +113,9 @@ class Mapper {
   }
 
   struct Names {
-    void add(const std::string& name, const Value& value) {
-      all.push_back(name);
-      values.emplace(name, value);
-    }
     std::vector<std::string> all;  // in the checkpoint's order
     std::map<std::string, Value> values;
   };
-
-  static const Value* member(const Value& mapping, const std::string& name) {
-    for (const auto& [key, value] : members_of(mapping)) {
-      if (key.as_string() != nullptr && *key.as_string() == name) return &value;
-    }
-    return nullptr;
-  }
 
   // Sets the targets if the rule spreads.
   void map_use(const StatePart& part, const Names& names, ParameterValues& parameters, RuleUse& use,
@@ -165,8 +133,8 @@ class Mapper {
         move_value(rule, use, value, entries);
         return;
       }
-      arrays.push_back(references_.source_array(*number));
-      step.sources.push_back(named_shape(name, arrays.back()));
+      arrays.push_back(made_->source_array(*number));
+      step.sources.push_back({name, arrays.back().dtype, arrays.back().shape});
     }
     if (!rule.to.empty()) {
       arrays = apply_rule(rule, std::move(arrays), std::ref(parameters));
@@ -175,8 +143,8 @@ class Mapper {
         KeyPath path = part.path;
         path.emplace_back(use.targets[i]);
         entries.emplace_back(Value::string(use.targets[i]),
-                             references_.shared(std::move(path), arrays[i]));
-        step.targets.push_back(named_shape(use.targets[i], arrays[i]));
+                             made_->shared(std::move(path), arrays[i]));
+        step.targets.push_back({use.targets[i], arrays[i].dtype, arrays[i].shape});
       }
     }
     out_.steps.push_back(std::move(step));
@@ -185,7 +153,7 @@ class Mapper {
   static void move_value(const Rule& rule, const RuleUse& use, const Value& value,
                          std::vector<Value::Entry>& entries) {
     if (rule.to.empty()) return;
-    if (!is_plain_move(rule))
+    if (!rule.operations.empty())
       throw Error(ErrorCode::kType, "is a value, and only tensors go through operations");
     entries.emplace_back(Value::string(use.targets.at(0)), value);
   }
@@ -220,7 +188,7 @@ class Mapper {
       ParameterValues parameters(options_.rules, options_.given, shapes);
       const Value mapped =
           map_optimizer_state(source_, part, *at_path(content_, part.path), options_.rules,
-                              models_[0], std::ref(parameters), references_);
+                              models_[0], std::ref(parameters), *made_);
       out_.content = with_value_at(out_.content, part.path, mapped);
     } catch (const Error& error) {
       throw error.in(cat(source_.description().path, ": ", quote(joined(part.path))));
@@ -232,7 +200,7 @@ class Mapper {
   const Value& content_;
   const MapOptions& options_;
   std::vector<StatePart> parts_;
-  References references_;
+  std::unique_ptr<arrays::ComputedTensors> made_;
   std::vector<MappedModel> models_;
   Mapped out_;
 };

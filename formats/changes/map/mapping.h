@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "formats/changes/arrays/array_checkpoint.h"
+#include "formats/changes/arrays/computed_tensors.h"
 #include "formats/changes/map/parameters.h"
 #include "formats/changes/map/rules.h"
 #include "formats/containers/pickle/value.h"
@@ -36,7 +36,7 @@ struct MapStep {
 };
 
 struct Mapped {
-  std::unique_ptr<arrays::ArrayCheckpoint> checkpoint;  // what the content refers to
+  std::unique_ptr<arrays::ComputedTensors> checkpoint;  // what the content refers to
   Value content;
   std::vector<MapStep> steps;
   std::vector<std::pair<std::string, std::int64_t>> parameters;  // those that were used

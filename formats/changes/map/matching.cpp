@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <map>
-#include <optional>
 #include <unordered_set>
 #include <utility>
 
@@ -31,7 +30,7 @@ std::string nearest_of(const std::string& word, std::span<const std::string> nam
   return nearest(word, names.first(std::min(names.size(), kMaxNearest)));
 }
 
-std::string did_you_mean(const std::string& near) {
+std::string nearest_text(const std::string& near) {
   return near.empty() ? "" : "; the nearest is " + quote(near, 200);
 }
 
@@ -65,8 +64,7 @@ class Matching {
       for (auto& [captures, gathering] : found_[r])
         uses.emplace_back(gathering.first, use_of(r, captures, gathering));
     }
-    std::stable_sort(uses.begin(), uses.end(),
-                     [](const auto& a, const auto& b) { return a.first < b.first; });
+    std::ranges::stable_sort(uses, [](const auto& a, const auto& b) { return a.first < b.first; });
     TargetNames targets(rules_);
     std::vector<RuleUse> out;
     for (auto& [first, use] : uses) {
@@ -104,10 +102,9 @@ class Matching {
     if (rule.collects()) {
       const auto number = captures.extract(rule.over);
       const std::string& text = number.mapped();
-      const bool whole =
-          text.size() < 10 &&
-          std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; }) &&
-          (text == "0" || text[0] != '0');
+      const bool whole = text.size() < 10 &&
+                         std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; }) &&
+                         (text == "0" || text[0] != '0');
       if (!whole) return false;
       place.second = std::stoul(text);
     }
@@ -151,14 +148,14 @@ class Matching {
       missing = rule.from[p].filled(all);
     std::vector<std::string> others;
     for (const std::string& name : names_) {
-      const bool own = std::any_of(gathering.sources.begin(), gathering.sources.end(),
-                                   [&](const auto& source) { return source.second == name; });
+      const bool own = std::ranges::any_of(
+          gathering.sources, [&](const auto& source) { return source.second == name; });
       if (!own && others.size() < kMaxNearest) others.push_back(name);
     }
     return Error(ErrorCode::kKey,
                  cat(place_of(rules_, rule), ": ", quote(missing, 200),
                      " is missing, which goes with ", quote(gathering.sources.begin()->second, 200),
-                     did_you_mean(nearest_of(missing, others))));
+                     nearest_text(nearest_of(missing, others))));
   }
 
   // Throws if a map takes almost nothing, as a map for other models does.
@@ -196,7 +193,7 @@ class Matching {
     return Error(
         ErrorCode::kRekeyUnused,
         cat(place_of(rules_, rule), ": ", quote(rule.from[0].text(), 200), " matches nothing",
-            did_you_mean(nearest_of(rule.from[0].filled(first), names_)),
+            nearest_text(nearest_of(rule.from[0].filled(first), names_)),
             "; set optional = true if the rule need not match"));
   }
 

@@ -19,6 +19,11 @@ Error wrong(const RuleNode& node, const std::string& why) {
   return Error(ErrorCode::kUsage, cat("line ", node.line, ": ", why));
 }
 
+std::string did_you_mean(const std::string& word, std::span<const std::string> names) {
+  const std::string near = nearest(word, names);
+  return near.empty() ? "" : "; did you mean " + near + "?";
+}
+
 const std::string& text_of(const RuleNode& node, const char* what) {
   if (node.as_text() == nullptr) throw other_kind(node, what, "a string");
   return *node.as_text();
@@ -73,8 +78,8 @@ NodeReader::NodeReader(const RuleNode& node, const char* what, std::uint64_t lin
 
 const RuleNode* NodeReader::find(const std::string& name) {
   asked_.push_back(name);
-  const auto found = std::find_if(table_->begin(), table_->end(),
-                                  [&](const auto& member) { return member.first == name; });
+  const auto found =
+      std::ranges::find_if(*table_, [&](const auto& member) { return member.first == name; });
   return found == table_->end() ? nullptr : &found->second;
 }
 
@@ -87,10 +92,9 @@ const RuleNode& NodeReader::need(const std::string& name) {
 
 void NodeReader::refuse_others() const {
   for (const auto& [name, node] : *table_) {
-    if (std::find(asked_.begin(), asked_.end(), name) != asked_.end()) continue;
-    const std::string near = nearest(name, asked_);
-    throw wrong(node, cat(what_, " has an unknown member ", quote(name),
-                          near.empty() ? "" : "; did you mean " + near + "?"));
+    if (std::ranges::find(asked_, name) != asked_.end()) continue;
+    throw wrong(node,
+                cat(what_, " has an unknown member ", quote(name), did_you_mean(name, asked_)));
   }
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,9 @@ inline constexpr std::size_t kMaxRank = 64;
 
 // "line 12: WHY".
 Error wrong(const RuleNode& node, const std::string& why);
+
+// Returns "; did you mean NAME?" for the name that is nearest to `word`; empty if none is near.
+std::string did_you_mean(const std::string& word, std::span<const std::string> names);
 
 // Return the node's value as that type.  `what`: what the node is, for messages.
 // Throws: kUsage if the node has another type.

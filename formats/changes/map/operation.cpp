@@ -14,42 +14,47 @@
 namespace fsdp::formats::map {
 namespace {
 
-struct Named {
+struct Known {
   OperationKind kind;
   std::string_view name;
+  OperationKind inverse;
+  bool moves = true;  // see only_moves
 };
 constexpr std::array kOperations = {
-    Named{OperationKind::kConcatenate, "concatenate"},
-    Named{OperationKind::kSplit, "split"},
-    Named{OperationKind::kStack, "stack"},
-    Named{OperationKind::kUnstack, "unstack"},
-    Named{OperationKind::kTranspose, "transpose"},
-    Named{OperationKind::kPermute, "permute"},
-    Named{OperationKind::kReshape, "reshape"},
-    Named{OperationKind::kRotary, "rotary"},
-    Named{OperationKind::kFuseQkv, "fuse_qkv"},
-    Named{OperationKind::kSplitQkv, "split_qkv"},
-    Named{OperationKind::kPad, "pad"},
-    Named{OperationKind::kTrim, "trim"},
-    Named{OperationKind::kTie, "tie"},
-    Named{OperationKind::kUntie, "untie"},
-    Named{OperationKind::kCast, "cast"},
-    Named{OperationKind::kAdd, "add"},
-    Named{OperationKind::kScale, "scale"},
-    Named{OperationKind::kDequantize, "dequantize"},
-    Named{OperationKind::kQuantize, "quantize"},
-    Named{OperationKind::kLowRank, "low_rank"},
+    Known{OperationKind::kConcatenate, "concatenate", OperationKind::kSplit},
+    Known{OperationKind::kSplit, "split", OperationKind::kConcatenate},
+    Known{OperationKind::kStack, "stack", OperationKind::kUnstack},
+    Known{OperationKind::kUnstack, "unstack", OperationKind::kStack},
+    Known{OperationKind::kTranspose, "transpose", OperationKind::kTranspose},
+    Known{OperationKind::kPermute, "permute", OperationKind::kPermute},
+    Known{OperationKind::kReshape, "reshape", OperationKind::kReshape},
+    Known{OperationKind::kRotary, "rotary", OperationKind::kRotary},
+    Known{OperationKind::kFuseQkv, "fuse_qkv", OperationKind::kSplitQkv},
+    Known{OperationKind::kSplitQkv, "split_qkv", OperationKind::kFuseQkv},
+    Known{OperationKind::kPad, "pad", OperationKind::kTrim},
+    Known{OperationKind::kTrim, "trim", OperationKind::kPad},
+    Known{OperationKind::kTie, "tie", OperationKind::kUntie},
+    Known{OperationKind::kUntie, "untie", OperationKind::kTie},
+    Known{OperationKind::kCast, "cast", OperationKind::kCast},
+    Known{OperationKind::kAdd, "add", OperationKind::kAdd, false},
+    Known{OperationKind::kScale, "scale", OperationKind::kScale, false},
+    Known{OperationKind::kDequantize, "dequantize", OperationKind::kQuantize, false},
+    Known{OperationKind::kQuantize, "quantize", OperationKind::kDequantize, false},
+    Known{OperationKind::kLowRank, "low_rank", OperationKind::kLowRank, false},
 };
+
+const Known& known(OperationKind kind) {
+  return *std::ranges::find_if(kOperations, [&](const Known& one) { return one.kind == kind; });
+}
 
 OperationKind kind_named(const std::string& name, std::uint64_t line) {
   std::vector<std::string> names;
-  for (const Named& known : kOperations) {
-    if (known.name == name) return known.kind;
-    names.emplace_back(known.name);
+  for (const Known& one : kOperations) {
+    if (one.name == name) return one.kind;
+    names.emplace_back(one.name);
   }
-  const std::string near = nearest(name, names);
-  throw Error(ErrorCode::kUsage, cat("line ", line, ": unknown operation ", quote(name),
-                                     near.empty() ? "" : "; did you mean " + near + "?"));
+  throw Error(ErrorCode::kUsage,
+              cat("line ", line, ": unknown operation ", quote(name), did_you_mean(name, names)));
 }
 
 DType read_dtype(const RuleNode& node) {
@@ -182,8 +187,8 @@ class OperationReader {
     if (const RuleNode* node = reader_.find(undoes ? "to" : "from")) out_.dtype = read_dtype(*node);
     if (const RuleNode* node = reader_.find("scales")) {
       const std::string word = text_of(*node, "scales");
-      const auto known = std::find_if(kScaleLayouts.begin(), kScaleLayouts.end(),
-                                      [&](const auto& one) { return one.first == word; });
+      const auto known =
+          std::ranges::find_if(kScaleLayouts, [&](const auto& one) { return one.first == word; });
       if (known == kScaleLayouts.end())
         throw wrong(*node, cat("scales is blocks, rows, tensor or mxfp4, not ", quote(word)));
       out_.scales = known->second;
@@ -226,10 +231,7 @@ Error no_inverse(const Operation& operation, const std::string& remedy) {
 }  // namespace
 
 std::string_view operation_name(OperationKind kind) {
-  for (const Named& known : kOperations) {
-    if (known.kind == kind) return known.name;
-  }
-  return "";
+  return known(kind).name;
 }
 
 Operation parse_operation(const RuleNode& node) {
@@ -261,21 +263,10 @@ std::vector<std::string> parameters_of(const Operation& operation) {
 
 Operation inverse_of(const Operation& operation) {
   Operation inverse = operation;
+  inverse.kind = known(operation.kind).inverse;
   switch (operation.kind) {
     case OperationKind::kConcatenate:
       if (operation.any_sizes) throw no_inverse(operation, "give its sizes");
-      inverse.kind = OperationKind::kSplit;
-      break;
-    case OperationKind::kSplit:
-      inverse.kind = OperationKind::kConcatenate;
-      break;
-    case OperationKind::kStack:
-      inverse.kind = OperationKind::kUnstack;
-      break;
-    case OperationKind::kUnstack:
-      inverse.kind = OperationKind::kStack;
-      break;
-    case OperationKind::kTranspose:
       break;
     case OperationKind::kPermute:
       for (std::size_t d = 0; d < operation.dims.size(); ++d) {
@@ -289,25 +280,11 @@ Operation inverse_of(const Operation& operation) {
     case OperationKind::kPad:
     case OperationKind::kTrim:
       if (!operation.from) throw no_inverse(operation, "give the sizes before it as `from`");
-      if (operation.kind == OperationKind::kPad) inverse.kind = OperationKind::kTrim;
-      if (operation.kind == OperationKind::kTrim) inverse.kind = OperationKind::kPad;
       inverse.to = *operation.from;
       inverse.from = operation.to;
       break;
     case OperationKind::kRotary:
       inverse.halves = !operation.halves;
-      break;
-    case OperationKind::kFuseQkv:
-      inverse.kind = OperationKind::kSplitQkv;
-      break;
-    case OperationKind::kSplitQkv:
-      inverse.kind = OperationKind::kFuseQkv;
-      break;
-    case OperationKind::kTie:
-      inverse.kind = OperationKind::kUntie;
-      break;
-    case OperationKind::kUntie:
-      inverse.kind = OperationKind::kTie;
       break;
     case OperationKind::kCast:
       if (!operation.was) throw no_inverse(operation, "give the dtype before it as `from`");
@@ -324,28 +301,17 @@ Operation inverse_of(const Operation& operation) {
     case OperationKind::kDequantize:
       if (operation.scales == ScaleLayout::kMxfp4)
         throw no_inverse(operation, "mxfp4 can be read but not written");
-      inverse.kind = OperationKind::kQuantize;
-      break;
-    case OperationKind::kQuantize:
-      inverse.kind = OperationKind::kDequantize;
       break;
     case OperationKind::kLowRank:
       throw no_inverse(operation, "its result does not hold A and B");
+    default:
+      break;
   }
   return inverse;
 }
 
 bool only_moves(const Operation& operation) {
-  switch (operation.kind) {
-    case OperationKind::kAdd:
-    case OperationKind::kScale:
-    case OperationKind::kDequantize:
-    case OperationKind::kQuantize:
-    case OperationKind::kLowRank:
-      return false;
-    default:
-      return true;
-  }
+  return known(operation.kind).moves;
 }
 
 }  // namespace fsdp::formats::map

@@ -52,7 +52,7 @@ ParameterValues::ParameterValues(const Rules& rules, const GivenParameters& give
   const Json* type = config_member(*given.config, "model_type");
   if (type == nullptr || type->as_string() == nullptr) return;
   const auto& types = rules.model_types;
-  if (std::find(types.begin(), types.end(), *type->as_string()) != types.end()) return;
+  if (std::ranges::find(types, *type->as_string()) != types.end()) return;
   std::string expected;
   for (const std::string& one : types) expected += (expected.empty() ? "" : " or ") + quote(one);
   throw Error(ErrorCode::kKey,

@@ -14,14 +14,14 @@ namespace {
 constexpr std::size_t kMaxCaptures = 8;
 
 bool is_name(std::string_view text) {
-  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
+  return !text.empty() && std::ranges::all_of(text, [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
   });
 }
 
 bool is_whole_number(std::string_view text) {
   return !text.empty() && (text == "0" || text[0] != '0') &&
-         std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+         std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
 }
 
 Error malformed(const std::string& pattern, const std::string& why) {
@@ -87,8 +87,8 @@ void Pattern::add_capture(const std::string& inside) {
     throw malformed(text_,
                     cat("has no text between capture {", token.text, "} and the one before it"));
   names_.insert(token.text);
-  const auto captures = std::count_if(tokens_.begin(), tokens_.end(),
-                                      [](const Token& t) { return t.kind != Kind::kLiteral; });
+  const auto captures =
+      std::ranges::count_if(tokens_, [](const Token& t) { return t.kind != Kind::kLiteral; });
   if (static_cast<std::size_t>(captures) == kMaxCaptures)
     throw malformed(text_, cat("has more than ", kMaxCaptures, " captures"));
   tokens_.push_back(std::move(token));
@@ -102,9 +102,8 @@ class Pattern::Matcher {
       : tokens_(pattern.tokens_),
         key_(key),
         failed_(pattern.tokens_.size() * (key.size() + 1), false) {
-    const auto captures = std::count_if(tokens_.begin(), tokens_.end(), [](const Token& token) {
-      return token.kind != Kind::kLiteral;
-    });
+    const auto captures = std::ranges::count_if(
+        tokens_, [](const Token& token) { return token.kind != Kind::kLiteral; });
     repeats_ = static_cast<std::size_t>(captures) != pattern.names_.size();
   }
 
@@ -132,7 +131,7 @@ class Pattern::Matcher {
     if (known != captures_.end())
       return rest.starts_with(known->second) && from(number + 1, at + known->second.size());
     if (token.kind == Kind::kOneOf) {
-      return std::any_of(token.choices.begin(), token.choices.end(), [&](const auto& choice) {
+      return std::ranges::any_of(token.choices, [&](const auto& choice) {
         return rest.starts_with(choice) && take(token, number, at, choice.size());
       });
     }
@@ -191,7 +190,7 @@ void Pattern::restrict_like(const Pattern& other) {
 }
 
 bool Pattern::is_integer(const std::string& name) const {
-  return std::any_of(tokens_.begin(), tokens_.end(), [&](const Token& token) {
+  return std::ranges::any_of(tokens_, [&](const Token& token) {
     return token.kind == Kind::kInteger && token.text == name;
   });
 }

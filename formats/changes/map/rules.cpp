@@ -70,8 +70,8 @@ class Parser {
     if (rename != nullptr) read_renames(*rename);
     if (out_.rules.empty()) throw at_line(1, "holds no rule for this direction");
     // The first rule that takes a key has it, so the order of the text counts.
-    std::stable_sort(out_.rules.begin(), out_.rules.end(),
-                     [](const Rule& a, const Rule& b) { return a.line < b.line; });
+    std::ranges::stable_sort(out_.rules,
+                             [](const Rule& a, const Rule& b) { return a.line < b.line; });
     return std::move(out_);
   }
 
@@ -264,9 +264,8 @@ const Parameter& Rules::parameter(const std::string& name) const {
     if (parameter.name == name) return parameter;
     names.push_back(parameter.name);
   }
-  const std::string near = nearest(name, names);
-  throw Error(ErrorCode::kUsage, cat("the map has no parameter ", quote(name),
-                                     near.empty() ? "" : "; did you mean " + near + "?"));
+  throw Error(ErrorCode::kUsage,
+              cat("the map has no parameter ", quote(name), did_you_mean(name, names)));
 }
 
 Rules parse_rules(std::string_view text, const std::string& file, Direction direction) {

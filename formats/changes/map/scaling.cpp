@@ -121,8 +121,7 @@ Array dequantized_one(const Operation& operation, const Array& numbers, const Ar
                           shape_text(numbers.shape), ", not ", shape_text(scales.shape)));
   }
   arrays::check_bytes(shape, operation.dtype);
-  return mxfp4 ? dequantized_mxfp4(numbers, scales, scaled.grid, shape, operation.dtype)
-               : dequantized_array(numbers, scales, scaled.grid, shape, operation.dtype);
+  return arrays::dequantized(numbers, scales, scaled.grid, shape, operation.dtype, mxfp4);
 }
 
 }  // namespace

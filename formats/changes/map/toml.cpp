@@ -29,8 +29,8 @@ RuleNode converted(const toml::node& node, std::size_t depth) {
     RuleNode::Table members;
     for (const auto& [key, value] : *table)
       members.emplace_back(std::string(key.str()), converted(value, depth + 1));
-    std::stable_sort(members.begin(), members.end(),
-                     [](const auto& a, const auto& b) { return a.second.line < b.second.line; });
+    std::ranges::stable_sort(
+        members, [](const auto& a, const auto& b) { return a.second.line < b.second.line; });
     out.value = std::move(members);
   } else if (const auto* list = node.as_array()) {
     RuleNode::List items;
@@ -54,8 +54,8 @@ RuleNode converted(const toml::node& node, std::size_t depth) {
 
 RuleNode parse_toml(std::string_view text) {
   // toml++ 3.3 runs into undefined behaviour for characters of some ranges where a token begins.
-  const auto wide = std::find_if(text.begin(), text.end(),
-                                 [](char c) { return static_cast<unsigned char>(c) > 0x7F; });
+  const auto wide =
+      std::ranges::find_if(text, [](char c) { return static_cast<unsigned char>(c) > 0x7F; });
   if (wide != text.end()) {
     throw Error(ErrorCode::kToml,
                 cat("line ", std::count(text.begin(), wide, '\n') + 1,

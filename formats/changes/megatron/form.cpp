@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "formats/changes/arrays/references.h"
+#include "formats/changes/arrays/computed_tensors.h"
 #include "formats/changes/megatron/module_state.h"
 #include "formats/state/content/content.h"
 #include "formats/state/content/state_tree.h"
@@ -18,25 +18,26 @@ Form form_of(const CheckpointDescription& description) {
 }
 
 Reformed reformed(const Checkpoint& source, const Value& content, Form from, Form to) {
-  arrays::References references(source);
-  ModuleState state = from == Form::kTorchDist     ? read_torch_dist(source, content, references)
-                      : from == Form::kFsdpDtensor ? read_fsdp_dtensor(source, content, references)
-                                                   : read_state_dict(source, content, references);
+  auto tensors = std::make_unique<arrays::ComputedTensors>(source);
+  arrays::ComputedTensors& made = *tensors;
+  ModuleState state = from == Form::kTorchDist     ? read_torch_dist(source, content, made)
+                      : from == Form::kFsdpDtensor ? read_fsdp_dtensor(source, content, made)
+                                                   : read_state_dict(source, content, made);
   // Makes the tensors in all other entries refer to the new checkpoint too.
   for (auto& [key, value] : state.others) {
     value = with_leaves(value, [&](const Leaf& leaf) -> std::optional<Value> {
       const auto number = tensor_number(leaf.value);
       if (!number) return leaf.value;
-      return references.shared(leaf.path, references.source_array(*number));
+      return made.shared(leaf.path, made.source_array(*number));
     });
   }
   const std::string& path = source.description().path;
   Reformed out;
   out.left_out = state.left_out;
-  out.content = to == Form::kTorchDist     ? torch_dist_content(state, path, references)
-                : to == Form::kFsdpDtensor ? fsdp_dtensor_content(state, path, references)
-                                           : state_dict_content(state, path, references);
-  out.checkpoint = references.take();
+  out.content = to == Form::kTorchDist     ? torch_dist_content(state, path, made)
+                : to == Form::kFsdpDtensor ? fsdp_dtensor_content(state, path, made)
+                                           : state_dict_content(state, path, made);
+  out.checkpoint = std::move(tensors);
   return out;
 }
 

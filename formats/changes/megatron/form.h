@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <string_view>
 
 #include "formats/containers/pickle/value.h"
 #include "formats/state/checkpoint/checkpoint.h"

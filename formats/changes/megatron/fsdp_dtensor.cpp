@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <set>
+#include <algorithm>
 #include <unordered_map>
 #include <utility>
 
@@ -8,7 +8,6 @@
 #include "formats/changes/megatron/module_state.h"
 #include "formats/changes/megatron/names.h"
 #include "formats/state/content/content.h"
-#include "formats/state/content/object_fields.h"
 #include "formats/state/content/state_tree.h"
 #include "formats/state/rewrite/option_equality.h"
 
@@ -62,7 +61,7 @@ class Halves {
 }  // namespace
 
 ModuleState read_fsdp_dtensor(const Checkpoint& source, const Value& content,
-                              arrays::References& references) {
+                              arrays::ComputedTensors& made) {
   const std::string& path = source.description().path;
   ModuleState out;
   std::vector<Leaf> others;
@@ -72,8 +71,8 @@ ModuleState read_fsdp_dtensor(const Checkpoint& source, const Value& content,
     const std::string_view key = leaf.key;
     const auto number = tensor_number(leaf.value);
     if (number && key.starts_with(kModel)) {
-      out.model.push_back({std::string(without_wrappers(key.substr(kModel.size()))),
-                           references.source_array(*number)});
+      out.model.push_back(
+          {std::string(without_wrappers(key.substr(kModel.size()))), made.source_array(*number)});
     } else if (number && key.starts_with(kStates)) {
       const auto [name, state] = at_last_dot(without_wrappers(key.substr(kStates.size())));
       // Leaves the steps of parameters out: Megatron-Core's own optimizers count the steps of a
@@ -82,7 +81,7 @@ ModuleState read_fsdp_dtensor(const Checkpoint& source, const Value& content,
         ++out.left_out;
         continue;
       }
-      out.states[state].push_back({name, references.source_array(*number)});
+      out.states[state].push_back({name, made.source_array(*number)});
     } else if (key.starts_with(kGroups)) {
       const auto [name, option] = at_last_dot(without_wrappers(key.substr(kGroups.size())));
       auto& of_name = options[name];
@@ -97,8 +96,8 @@ ModuleState read_fsdp_dtensor(const Checkpoint& source, const Value& content,
   OptionEquality same(source);
   for (const std::string& name : grouped) {
     const Value group = Value::dict(options.at(name));
-    const bool known = std::any_of(out.groups.begin(), out.groups.end(),
-                                   [&](const auto& one) { return same(Value::dict(one), group); });
+    const bool known = std::ranges::any_of(
+        out.groups, [&](const auto& one) { return same(Value::dict(one), group); });
     if (!known) out.groups.push_back(options.at(name));
   }
   if (!others.empty()) {
@@ -106,15 +105,12 @@ ModuleState read_fsdp_dtensor(const Checkpoint& source, const Value& content,
     const auto entries = mapping_entries(rest);
     if (entries) out.others.assign(entries->begin(), entries->end());
   }
-  if (out.model.empty()) throw Error(ErrorCode::kKey, cat(path, ": holds no tensors of a model"));
-  join_halves(out.model, path);
-  for (auto& [kind, arrays] : out.states) join_halves(arrays, path);
-  check_states(out, path);
+  complete(out, path);
   return out;
 }
 
 Value fsdp_dtensor_content(const ModuleState& state, const std::string& path,
-                           arrays::References& references) {
+                           arrays::ComputedTensors& made) {
   const Halves halves(state);
   std::unordered_map<std::string, const arrays::Array*> masters;
   for (const auto& [kind, arrays] : state.states) {
@@ -131,7 +127,7 @@ Value fsdp_dtensor_content(const ModuleState& state, const std::string& path,
       one.array = *master->second;
     for (const NamedArray& part : halves.of(one)) {
       const std::string name = cat(kModule, part.name);
-      model.emplace_back(Value::string(name), references.shared({"model", name}, part.array));
+      model.emplace_back(Value::string(name), made.shared({"model", name}, part.array));
     }
     if (!group_of.empty()) {
       groups.emplace_back(Value::string(cat(kWrappers, one.name)),
@@ -154,8 +150,7 @@ Value fsdp_dtensor_content(const ModuleState& state, const std::string& path,
           kinds.emplace_back();
         }
         kinds[found->second].emplace_back(
-            Value::string(kind),
-            references.separate({"optimizer", "state", name, kind}, part.array));
+            Value::string(kind), made.separate({"optimizer", "state", name, kind}, part.array));
       }
     }
   }

@@ -22,28 +22,83 @@
 namespace fsdp::formats::megatron {
 namespace {
 
-bool number_option(std::span<const Value::Entry> group, std::string_view name, double expected) {
-  for (const auto& [key, value] : group) {
-    if (key.as_string() == nullptr || *key.as_string() != name) continue;
-    if (value.kind() == ValueKind::kFloat) return value.as_float() == expected;
-    if (value.as_int()) return static_cast<double>(*value.as_int()) == expected;
-  }
-  return false;
+const Value* option_of(const std::vector<Value::Entry>& group, std::string_view name) {
+  const auto at = std::ranges::find_if(group, [&](const Value::Entry& one) {
+    return one.first.as_string() != nullptr && *one.first.as_string() == name;
+  });
+  return at == group.end() ? nullptr : &at->second;
 }
 
-bool flag_option(std::span<const Value::Entry> group, std::string_view name, bool otherwise) {
-  for (const auto& [key, value] : group) {
-    if (key.as_string() != nullptr && *key.as_string() == name && value.as_bool())
-      return *value.as_bool();
+bool is_number(const Value* value, double number) {
+  if (value == nullptr) return false;
+  if (value->kind() == ValueKind::kFloat) return value->as_float() == number;
+  return value->as_int() && static_cast<double>(*value->as_int()) == number;
+}
+
+// Checks that each state has its parameter's shape.
+void check_states(const ModuleState& state, const std::string& path) {
+  std::unordered_map<std::string_view, const arrays::Array*> parameters;
+  for (const NamedArray& one : state.model) parameters.emplace(one.name, &one.array);
+  for (const auto& [kind, arrays] : state.states) {
+    for (const NamedArray& one : arrays) {
+      const auto found = parameters.find(one.name);
+      if (found == parameters.end()) {
+        throw Error(ErrorCode::kKey,
+                    cat(path, ": optimizer state ", quote(kind, 200), " of ", quote(one.name, 200),
+                        ": the model has no such parameter"));
+      }
+      if (found->second->shape == one.array.shape) continue;
+      throw Error(ErrorCode::kShape,
+                  cat(path, ": optimizer state ", quote(kind, 200), " of ", quote(one.name, 200),
+                      ": has shape ", shape_text(one.array.shape), ", expected ",
+                      shape_text(found->second->shape), " as its parameter"));
+    }
   }
-  return otherwise;
+}
+
+// Joins the halves of the first matrices of gated linear units.
+void join_halves(std::vector<NamedArray>& arrays, const std::string& path) {
+  const auto stem_of = [](const std::string& name) {
+    const bool half = name.ends_with("_w") || name.ends_with("_v");
+    const std::string stem = half ? name.substr(0, name.size() - 2) : std::string();
+    return is_first_linear(stem) ? stem : std::string();
+  };
+  std::unordered_map<std::string, arrays::Array> halves;
+  for (const NamedArray& one : arrays) {
+    if (!stem_of(one.name).empty()) halves.emplace(one.name, one.array);
+  }
+  std::vector<NamedArray> out;
+  for (NamedArray& one : arrays) {
+    const std::string stem = stem_of(one.name);
+    if (stem.empty()) {
+      out.push_back(std::move(one));
+      continue;
+    }
+    const bool gate = one.name.ends_with("_w");
+    const auto other = halves.find(stem + (gate ? "_v" : "_w"));
+    if (other == halves.end()) {
+      throw Error(ErrorCode::kKey,
+                  cat(path, ": ", quote(one.name, 200), ": ",
+                      quote(stem + (gate ? "_v" : "_w"), 200), ", its other half, is missing"));
+    }
+    if (!gate) continue;
+    const arrays::Array& input = other->second;
+    if (input.shape != one.array.shape || input.dtype != one.array.dtype ||
+        one.array.shape.empty()) {
+      throw Error(ErrorCode::kShape,
+                  cat(path, ": ", quote(one.name, 200), ": has shape ", shape_text(one.array.shape),
+                      ", its other half ", shape_text(input.shape)));
+    }
+    out.push_back({stem, arrays::concatenated(std::array{one.array, input}, 0)});
+  }
+  arrays = std::move(out);
 }
 
 // Reads the model and the optimizer by names from a content.
 class StateDictReader {
  public:
-  StateDictReader(const Checkpoint& source, const Value& content, arrays::References& references)
-      : source_(source), content_(content), references_(references) {}
+  StateDictReader(const Checkpoint& source, const Value& content, arrays::ComputedTensors& made)
+      : source_(source), content_(content), made_(made) {}
 
   ModuleState run() {
     std::size_t models = 0;
@@ -78,7 +133,7 @@ class StateDictReader {
       const auto number = tensor_number(value);
       if (!number) continue;
       if (part.path.empty()) taken.insert(*key.as_string());
-      out_.model.push_back({*key.as_string(), references_.source_array(*number)});
+      out_.model.push_back({*key.as_string(), made_.source_array(*number)});
     }
   }
 
@@ -90,7 +145,7 @@ class StateDictReader {
         [&](const Value& a, const Value& b) { return same(a, b); });
     if (optimizer.form == OptimizerForm::kIds && optimizer.parameter_count() != 0) {
       throw Error(ErrorCode::kUnsupported,
-                  cat(source_.description().path, ": ", quote(joined(part.path), kMaxKey),
+                  cat(source_.description().path, ": ", quote(joined(part.path), 200),
                       ": has its parameters by number, and Megatron-Core needs their names"),
                   {Remedy::kRekeyFirst});
     }
@@ -99,7 +154,7 @@ class StateDictReader {
       for (const auto& [key, value] : members_of(state)) {
         const auto number = tensor_number(value);
         if (number && key.as_string() != nullptr && *key.as_string() != "step")
-          out_.states[*key.as_string()].push_back({name, references_.source_array(*number)});
+          out_.states[*key.as_string()].push_back({name, made_.source_array(*number)});
       }
     }
   }
@@ -110,83 +165,27 @@ class StateDictReader {
 
   const Checkpoint& source_;
   const Value& content_;
-  arrays::References& references_;
+  arrays::ComputedTensors& made_;
   ModuleState out_;
 };
 
 }  // namespace
 
 ModuleState read_state_dict(const Checkpoint& source, const Value& content,
-                            arrays::References& references) {
-  return StateDictReader(source, content, references).run();
+                            arrays::ComputedTensors& made) {
+  return StateDictReader(source, content, made).run();
 }
 
-void check_states(const ModuleState& state, const std::string& path) {
-  std::unordered_map<std::string_view, const arrays::Array*> parameters;
-  for (const NamedArray& one : state.model) parameters.emplace(one.name, &one.array);
-  for (const auto& [kind, arrays] : state.states) {
-    for (const NamedArray& one : arrays) {
-      const auto found = parameters.find(one.name);
-      if (found == parameters.end()) {
-        throw Error(ErrorCode::kKey,
-                    cat(path, ": optimizer state ", quote(kind, kMaxKey), " of ",
-                        quote(one.name, kMaxKey), ": the model has no such parameter"));
-      }
-      if (found->second->shape == one.array.shape) continue;
-      throw Error(ErrorCode::kShape,
-                  cat(path, ": optimizer state ", quote(kind, kMaxKey), " of ",
-                      quote(one.name, kMaxKey), ": has shape ", shape_text(one.array.shape),
-                      ", expected ", shape_text(found->second->shape), " as its parameter"));
-    }
-  }
+void complete(ModuleState& state, const std::string& path) {
+  if (state.model.empty()) throw Error(ErrorCode::kKey, path + ": holds no tensors of a model");
+  join_halves(state.model, path);
+  for (auto& [kind, arrays] : state.states) join_halves(arrays, path);
+  check_states(state, path);
 }
 
-void join_halves(std::vector<NamedArray>& arrays, const std::string& path) {
-  std::unordered_map<std::string, std::size_t> inputs;
-  for (std::size_t i = 0; i < arrays.size(); ++i) {
-    if (arrays[i].name.ends_with("_v")) inputs.emplace(arrays[i].name, i);
-  }
-  std::vector<NamedArray> out;
-  std::size_t joined_count = 0;
-  for (NamedArray& one : arrays) {
-    const std::string stem =
-        one.name.substr(0, one.name.size() - std::min<std::size_t>(2, one.name.size()));
-    if (!is_first_linear(stem) || !(one.name.ends_with("_w") || one.name.ends_with("_v"))) {
-      out.push_back(std::move(one));
-      continue;
-    }
-    if (one.name.ends_with("_v")) continue;
-    const auto found = inputs.find(stem + "_v");
-    if (found == inputs.end()) {
-      throw Error(ErrorCode::kKey,
-                  cat(path, ": ", quote(one.name, kMaxKey), ": ", quote(stem + "_v", kMaxKey),
-                      ", its other half, is missing"));
-    }
-    const arrays::Array& other = arrays[found->second].array;
-    if (other.shape != one.array.shape || other.dtype != one.array.dtype ||
-        one.array.shape.empty()) {
-      throw Error(ErrorCode::kShape,
-                  cat(path, ": ", quote(one.name, kMaxKey), ": has shape ",
-                      shape_text(one.array.shape), ", its other half ", shape_text(other.shape)));
-    }
-    ++joined_count;
-    const std::array<arrays::Array, 2> halves = {one.array, other};
-    out.push_back({stem, arrays::concatenated(halves, 0)});
-  }
-  if (joined_count != inputs.size()) {
-    for (const auto& [name, at] : inputs) {
-      const std::string stem = name.substr(0, name.size() - 2);
-      if (!is_first_linear(stem)) continue;
-      const bool joined_here = std::any_of(out.begin(), out.end(),
-                                           [&](const NamedArray& one) { return one.name == stem; });
-      if (!joined_here) {
-        throw Error(ErrorCode::kKey,
-                    cat(path, ": ", quote(name, kMaxKey), ": ", quote(stem + "_w", kMaxKey),
-                        ", its other half, is missing"));
-      }
-    }
-  }
-  arrays = std::move(out);
+bool is_of_experts(const std::vector<Value::Entry>& group) {
+  const Value* const value = option_of(group, "is_expert_parallel");
+  return value != nullptr && value->as_bool() && *value->as_bool();
 }
 
 std::vector<std::size_t> groups_of(const ModuleState& state, const std::string& path) {
@@ -199,8 +198,8 @@ std::vector<std::size_t> groups_of(const ModuleState& state, const std::string& 
     for (std::size_t g = 0; g < state.groups.size(); ++g) {
       const auto& group = state.groups[g];
       const bool fits =
-          state.groups.size() == 1 || (flag_option(group, "is_expert_parallel", false) == experts &&
-                                       number_option(group, "wd_mult", decays ? 1.0 : 0.0));
+          state.groups.size() == 1 || (is_of_experts(group) == experts &&
+                                       is_number(option_of(group, "wd_mult"), decays ? 1.0 : 0.0));
       if (!fits) continue;
       ++fitting;
       found = g;
@@ -208,7 +207,7 @@ std::vector<std::size_t> groups_of(const ModuleState& state, const std::string& 
     if (fitting != 1) {
       throw Error(ErrorCode::kUnsupported,
                   cat(path, ": optimizer: ", fitting, " of ", state.groups.size(),
-                      " groups of parameters are for ", quote(one.name, kMaxKey),
+                      " groups of parameters are for ", quote(one.name, 200),
                       ", expected 1 by is_expert_parallel and wd_mult"),
                   {Remedy::kExclude, "optimizer.**"});
     }
@@ -218,7 +217,7 @@ std::vector<std::size_t> groups_of(const ModuleState& state, const std::string& 
 }
 
 Value state_dict_content(const ModuleState& state, const std::string& path,
-                         arrays::References& references) {
+                         arrays::ComputedTensors& made) {
   std::set<std::string> experts;  // layers that have some
   for (const NamedArray& one : state.model) {
     const auto layer = layer_of(one.name);
@@ -234,16 +233,15 @@ Value state_dict_content(const ModuleState& state, const std::string& path,
   std::vector<Value::Entry> entries;
   for (const NamedArray& one : state.model) {
     const std::string name = name_of(one.name);
-    entries.emplace_back(Value::string(name), references.shared({name}, one.array));
+    entries.emplace_back(Value::string(name), made.shared({name}, one.array));
   }
   if (!state.states.empty()) {
     std::map<std::string, std::vector<Value::Entry>> by_name;
     for (const auto& [kind, arrays] : state.states) {
       for (const NamedArray& one : arrays) {
         const std::string name = name_of(one.name);
-        by_name[name].emplace_back(
-            Value::string(kind),
-            references.separate({"optimizer", "state", name, kind}, one.array));
+        by_name[name].emplace_back(Value::string(kind),
+                                   made.separate({"optimizer", "state", name, kind}, one.array));
       }
     }
     std::vector<std::vector<Value>> params(std::max<std::size_t>(1, state.groups.size()));

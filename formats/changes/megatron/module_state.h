@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "formats/changes/arrays/array.h"
-#include "formats/changes/arrays/references.h"
+#include "formats/changes/arrays/computed_tensors.h"
 #include "formats/containers/pickle/value.h"
 #include "formats/state/checkpoint/checkpoint.h"
 
@@ -35,23 +35,24 @@ struct ModuleState {
 };
 
 inline constexpr std::string_view kMasterState = "param";
-// The most bytes of a key in messages.
-inline constexpr std::size_t kMaxKey = 200;
 
 // Gives every layer and expert tensors of its own in the result.
 // Throws: kUnsupported for an optimizer in buckets; kShape for a state of another shape than its
 // parameter; kKey for a state whose parameter is missing, or for one half of a gated linear unit
 // without the other.
 ModuleState read_torch_dist(const Checkpoint& source, const Value& content,
-                            arrays::References& references);
+                            arrays::ComputedTensors& made);
 // Throws: kKey, kShape, as above.
 ModuleState read_fsdp_dtensor(const Checkpoint& source, const Value& content,
-                              arrays::References& references);
+                              arrays::ComputedTensors& made);
 // Reads the model and the optimizer by names in any content (see state_parts_of).
 // Throws: kKey if it holds no model; kUnsupported for several, or an optimizer that does not name
 // its parameters.
 ModuleState read_state_dict(const Checkpoint& source, const Value& content,
-                            arrays::References& references);
+                            arrays::ComputedTensors& made);
+
+// Returns whether the options of a group are those of experts.
+bool is_of_experts(const std::vector<Value::Entry>& group);
 
 // Returns the group of each parameter of the model, by the rule that Megatron-Core makes groups by:
 // biases and vectors are not decayed, experts have an optimizer of their own.
@@ -61,18 +62,18 @@ std::vector<std::size_t> groups_of(const ModuleState& state, const std::string& 
 // Returns the model at the top level, beside an optimizer by names; layers are named as Transformer
 // Engine names them.
 Value state_dict_content(const ModuleState& state, const std::string& path,
-                         arrays::References& references);
+                         arrays::ComputedTensors& made);
 // Joins layers and experts where they are alike.  Throws: kKey for an expert that is missing.
 Value torch_dist_content(const ModuleState& state, const std::string& path,
-                         arrays::References& references);
+                         arrays::ComputedTensors& made);
 // Separates gate and input of gated linear units.  As in Megatron-FSDP, the model is the float32
 // copy of the parameters.
 Value fsdp_dtensor_content(const ModuleState& state, const std::string& path,
-                           arrays::References& references);
+                           arrays::ComputedTensors& made);
 
-// Throws: kKey for a state whose parameter is missing, kShape for a state of another shape.
-void check_states(const ModuleState& state, const std::string& path);
-// Joins "…weight_w" and "…weight_v" to "…weight", gate before input.
-void join_halves(std::vector<NamedArray>& arrays, const std::string& path);
+// Joins "…weight_w" and "…weight_v" to "…weight", gate before input, and checks what was read.
+// Throws: kKey if there is no model, for one half without the other, and for a state whose
+// parameter is missing; kShape for halves, or a state and its parameter, of different shapes.
+void complete(ModuleState& state, const std::string& path);
 
 }  // namespace fsdp::formats::megatron

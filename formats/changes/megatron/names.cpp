@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "formats/changes/megatron/names.h"
 
-#include <algorithm>
-#include <array>
 #include <charconv>
 
 namespace fsdp::formats::megatron {
@@ -44,10 +42,6 @@ std::string_view without_chain(std::string_view key) {
 
 bool is_sharded_object(std::string_view key) {
   return key.find("/shard_") != std::string_view::npos;
-}
-
-bool is_extra_state_object(std::string_view key) {
-  return key.find("._extra_state/shard_") != std::string_view::npos;
 }
 
 DistKey dist_key(std::string_view key) {

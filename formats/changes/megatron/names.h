@@ -9,7 +9,6 @@
 // docs/formats/megatron.md.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -19,8 +18,6 @@ namespace fsdp::formats::megatron {
 
 // Returns whether each rank, or each layer, has an object of this key: "rng_state/shard_0_4".
 bool is_sharded_object(std::string_view key);
-// Returns whether the key is like "decoder.layers.mlp.linear_fc1._extra_state/shard_0_4".
-bool is_extra_state_object(std::string_view key);
 
 // A tensor of torch_dist: the model's, or a state of the optimizer.
 struct DistKey {

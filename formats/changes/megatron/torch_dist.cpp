@@ -8,7 +8,6 @@
 #include "formats/changes/megatron/module_state.h"
 #include "formats/changes/megatron/names.h"
 #include "formats/state/content/content.h"
-#include "formats/state/content/object_fields.h"
 #include "formats/state/content/placed_leaves.h"
 
 namespace fsdp::formats::megatron {
@@ -16,13 +15,6 @@ namespace {
 
 arrays::Array element(const arrays::Array& array, std::int64_t index) {
   return arrays::without_dimension(arrays::sliced(array, 0, index, 1), 0);
-}
-
-arrays::Array stack(const std::vector<arrays::Array>& arrays) {
-  std::vector<arrays::Array> grown;
-  grown.reserve(arrays.size());
-  for (const arrays::Array& array : arrays) grown.push_back(arrays::with_dimension(array, 0));
-  return arrays::concatenated(grown, 0);
 }
 
 // Adds the tensors of every expert; `array` begins with the dimension of experts if they are
@@ -76,8 +68,8 @@ void add_groups(const Value& value, std::vector<std::vector<Value::Entry>>& out,
 
 class Writer {
  public:
-  Writer(const ModuleState& state, const std::string& path, arrays::References& references)
-      : state_(state), path_(path), references_(references) {
+  Writer(const ModuleState& state, const std::string& path, arrays::ComputedTensors& made)
+      : state_(state), path_(path), made_(made) {
     for (const NamedArray& one : state.model) {
       const auto layer = layer_of(one.name);
       if (layer && layer->number && expert_of(one.name)) mixed_.insert(place(*layer));
@@ -87,11 +79,11 @@ class Writer {
 
   Value run() {
     const std::vector<NamedArray> model = joined_tensors(state_.model);
-    for (const NamedArray& one : model) add(one.name, references_.shared({one.name}, one.array));
+    for (const NamedArray& one : model) add(one.name, made_.shared({one.name}, one.array));
     for (const auto& [kind, arrays] : states()) {
       for (const NamedArray& one : joined_tensors(arrays)) {
         const std::string key = cat("optimizer.state.", kind, ".", one.name);
-        add(key, references_.separate({key}, one.array));
+        add(key, made_.separate({key}, one.array));
       }
     }
     add_extra_states(model);
@@ -192,17 +184,17 @@ class Writer {
       std::vector<arrays::Array> parts;
       for (const auto& [number, array] : gathered.at(name)) {
         if (number != static_cast<std::int64_t>(parts.size())) {
-          throw Error(ErrorCode::kKey, cat(path_, ": ", quote(name, kMaxKey), ": number ",
-                                           parts.size(), " is missing, the next is ", number));
+          throw Error(ErrorCode::kKey, cat(path_, ": ", quote(name, 200), ": number ", parts.size(),
+                                           " is missing, the next is ", number));
         }
         if (!parts.empty() && (parts[0].shape != array.shape || parts[0].dtype != array.dtype)) {
           throw Error(ErrorCode::kShape,
-                      cat(path_, ": ", quote(name, kMaxKey), ": number ", number, " has shape ",
+                      cat(path_, ": ", quote(name, 200), ": number ", number, " has shape ",
                           shape_text(array.shape), ", number 0 ", shape_text(parts[0].shape)));
         }
         parts.push_back(array);
       }
-      out.push_back({name, stack(parts)});
+      out.push_back({name, arrays::stacked(parts, 0)});
     }
     return out;
   }
@@ -265,11 +257,7 @@ class Writer {
     std::vector<Value> dense;
     std::vector<Value> experts;
     for (const auto& group : state_.groups) {
-      const bool of_experts = std::any_of(group.begin(), group.end(), [](const Value::Entry& one) {
-        return one.first.as_string() != nullptr && *one.first.as_string() == "is_expert_parallel" &&
-               one.second.as_bool() && *one.second.as_bool();
-      });
-      (of_experts ? experts : dense).push_back(Value::dict(group));
+      (is_of_experts(group) ? experts : dense).push_back(Value::dict(group));
     }
     const auto one = [](std::vector<Value> groups) {
       return Value::dict(
@@ -284,7 +272,7 @@ class Writer {
 
   const ModuleState& state_;
   const std::string& path_;
-  arrays::References& references_;
+  arrays::ComputedTensors& made_;
   std::set<std::string> mixed_;  // layers with experts
   bool alike_ = false;
   std::vector<Value::Entry> entries_;
@@ -293,7 +281,7 @@ class Writer {
 }  // namespace
 
 ModuleState read_torch_dist(const Checkpoint& source, const Value& content,
-                            arrays::References& references) {
+                            arrays::ComputedTensors& made) {
   const std::string& path = source.description().path;
   ModuleState out;
   for (const auto& [key, value] : members_of(content)) {
@@ -305,7 +293,7 @@ ModuleState read_torch_dist(const Checkpoint& source, const Value& content,
     }
     if (is_bucket(*name)) {
       throw Error(ErrorCode::kUnsupported,
-                  cat(path, ": ", quote(*name, kMaxKey),
+                  cat(path, ": ", quote(*name, 200),
                       ": is an optimizer saved in buckets (dp_reshardable), and the folder does "
                       "not name the parameters in them; save with fully_reshardable"),
                   {Remedy::kExclude, "optimizer.**"});
@@ -316,19 +304,16 @@ ModuleState read_torch_dist(const Checkpoint& source, const Value& content,
       continue;
     }
     const DistKey parsed = dist_key(*name);
-    add_layers(parsed.name, references.source_array(*number),
+    add_layers(parsed.name, made.source_array(*number),
                parsed.state.empty() ? out.model : out.states[parsed.state]);
   }
-  if (out.model.empty()) throw Error(ErrorCode::kKey, cat(path, ": holds no tensors of a model"));
-  join_halves(out.model, path);
-  for (auto& [kind, arrays] : out.states) join_halves(arrays, path);
-  check_states(out, path);
+  complete(out, path);
   return out;
 }
 
 Value torch_dist_content(const ModuleState& state, const std::string& path,
-                         arrays::References& references) {
-  return Writer(state, path, references).run();
+                         arrays::ComputedTensors& made) {
+  return Writer(state, path, made).run();
 }
 
 }  // namespace fsdp::formats::megatron

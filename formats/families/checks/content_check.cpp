@@ -10,7 +10,6 @@
 #include "formats/bytes/base/text.h"
 #include "formats/families/torch/low_bit_tensor.h"
 #include "formats/state/content/content.h"
-#include "formats/state/content/tensor_objects.h"
 #include "formats/state/model/check.h"
 
 namespace fsdp::formats {
@@ -129,7 +128,7 @@ class ChunkLook {
   bool keep(std::size_t number) {
     if (result_.objects.contains(number)) return true;
     if (library_tensors_ != LibraryTensors::kKept) return false;
-    auto object = tensor_object(checkpoint_, number);
+    auto object = checkpoint_.tensor_object(number);
     if (!object) return false;
     result_.objects.emplace(number, std::move(*object));
     return true;
@@ -137,7 +136,7 @@ class ChunkLook {
 
   Error refused(const Error& error, const TensorEntry& tensor, std::size_t number) const {
     const bool whole = library_tensors_ == LibraryTensors::kRefused &&
-                       tensor_object(checkpoint_, number).has_value();
+                       checkpoint_.tensor_object(number).has_value();
     return {error.code(),
             cat(error.what(), whole ? "; consolidate to a .pt file keeps it as it is" : ""),
             exclude_hint(tensor.key)};

@@ -165,7 +165,7 @@ class Scanner {
     // Allows the unknown names too: the tables of the metadata tell where the archives lie.
     std::set<std::string> allowed = options_.allowed;
     allowed.insert(unknown_.begin(), unknown_.end());
-    std::unique_ptr<Checkpoint> checkpoint;
+    std::unique_ptr<StoredCheckpoint> checkpoint;
     try {
       checkpoint = dcp::open_dcp(listing.path(), allowed);
     } catch (const Error& error) {

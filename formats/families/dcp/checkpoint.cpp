@@ -18,7 +18,6 @@
 #include "formats/families/dcp/names.h"
 #include "formats/state/checkpoint/file_pool.h"
 #include "formats/state/content/object_fields.h"
-#include "formats/state/content/tensor_objects.h"
 
 namespace fsdp::formats::dcp {
 namespace {
@@ -112,7 +111,7 @@ std::string layout_of(const Index& index, const std::vector<std::string>& names,
   return "generic";
 }
 
-class DcpCheckpoint : public Checkpoint, public TensorObjects {
+class DcpCheckpoint : public StoredCheckpoint {
  public:
   DcpCheckpoint(std::shared_ptr<const Folder> folder, const std::set<std::string>& allowed,
                 Team& team)
@@ -400,8 +399,9 @@ bool is_dcp_folder(const Listing& folder) {
   });
 }
 
-std::unique_ptr<Checkpoint> open_dcp(const std::filesystem::path& folder,
-                                     const std::set<std::string>& allowed_globals, Team& team) {
+std::unique_ptr<StoredCheckpoint> open_dcp(const std::filesystem::path& folder,
+                                           const std::set<std::string>& allowed_globals,
+                                           Team& team) {
   return std::make_unique<DcpCheckpoint>(folder_at(folder), allowed_globals, team);
 }
 

@@ -20,8 +20,8 @@ bool is_dcp_folder(const Listing& folder);
 // team open it together; the leader reads the metadata for all.
 // Throws: kNoMetadata (naming the leftovers of an interrupted save), kNotRegular, kMetaType,
 // kGlobal and the other errors of read_metadata; kPath, kPathEscape for files outside the folder.
-std::unique_ptr<Checkpoint> open_dcp(const std::filesystem::path& folder,
-                                     const std::set<std::string>& allowed_globals,
-                                     Team& team = this_process());
+std::unique_ptr<StoredCheckpoint> open_dcp(const std::filesystem::path& folder,
+                                           const std::set<std::string>& allowed_globals,
+                                           Team& team = this_process());
 
 }  // namespace fsdp::formats::dcp

@@ -66,9 +66,10 @@ struct Entry {
 
 class Rewriting : public RewrittenDcp {
  public:
-  Rewriting(const Checkpoint& source, const fs::path& folder, const Value& content,
+  Rewriting(const StoredCheckpoint& source, const fs::path& folder, const Value& content,
             const fs::path& destination, const RewriteOptions& options)
       : RewrittenDcp(source, destination, options.output),
+        stored_(source),
         index_(source.index()),
         folder_(folder_at(folder)),
         link_(options.link && !is_url(destination.native())),
@@ -436,7 +437,7 @@ class Rewriting : public RewrittenDcp {
     VerifyOptions verify;
     verify.threads = options.threads;
     verify.cancelled = options.cancelled;
-    const VerifyReport report = source_.verify(verify);
+    const VerifyReport report = stored_.verify(verify);
     throw_if_damaged(report.findings, source_.description().path);
     result.unchecked_bytes += report.bytes_unchecked;
   }
@@ -470,6 +471,7 @@ class Rewriting : public RewrittenDcp {
     return crcs;
   }
 
+  const StoredCheckpoint& stored_;
   const Index& index_;
   std::shared_ptr<const Folder> folder_;
   bool link_;               // share data files where that is possible
@@ -492,8 +494,9 @@ class Rewriting : public RewrittenDcp {
 
 }  // namespace
 
-std::unique_ptr<RewrittenDcp> plan_rewritten_dcp(const Checkpoint& source, const fs::path& folder,
-                                                 const Value& content, const fs::path& destination,
+std::unique_ptr<RewrittenDcp> plan_rewritten_dcp(const StoredCheckpoint& source,
+                                                 const fs::path& folder, const Value& content,
+                                                 const fs::path& destination,
                                                  const RewriteOptions& options) {
   return std::make_unique<Rewriting>(source, folder, content, destination, options);
 }

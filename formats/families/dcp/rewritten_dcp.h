@@ -49,7 +49,7 @@ class RewrittenDcp : public Output {
 // Throws: kRekeyCollision if two leaves have the same key; kUnsupported for items that contain
 // their own names (safetensors), for tensors inside new values, and for changes inside meta.pt; the
 // damage that verify --fast finds; the errors of opening and reading.
-std::unique_ptr<RewrittenDcp> plan_rewritten_dcp(const Checkpoint& source,
+std::unique_ptr<RewrittenDcp> plan_rewritten_dcp(const StoredCheckpoint& source,
                                                  const std::filesystem::path& folder,
                                                  const Value& content,
                                                  const std::filesystem::path& destination,

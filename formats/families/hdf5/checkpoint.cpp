@@ -56,7 +56,7 @@ KeyPath key_path(const Path& path) {
   return {path.begin(), path.end()};
 }
 
-class Hdf5Checkpoint : public Checkpoint {
+class Hdf5Checkpoint : public StoredCheckpoint {
  public:
   explicit Hdf5Checkpoint(std::shared_ptr<const File> file) : file_(std::move(file)) {
     check_signature(*file_);
@@ -417,7 +417,7 @@ std::vector<std::byte> content_pickle(const std::shared_ptr<const File>& file) {
   return Hdf5Checkpoint(file).content_pickle();
 }
 
-std::unique_ptr<Checkpoint> open_hdf5(const std::filesystem::path& path) {
+std::unique_ptr<StoredCheckpoint> open_hdf5(const std::filesystem::path& path) {
   return std::make_unique<Hdf5Checkpoint>(file_at(path));
 }
 

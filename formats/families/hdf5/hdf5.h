@@ -18,7 +18,7 @@ namespace fsdp::formats::hdf5 {
 // libhdf5 reads the structure in a child process (sandbox.h); this process reads the data.
 // Throws: kH5Open, kH5Link, kH5Type, kH5ReaderFailed, kUnsupported, kLimitSize, kExtent; for files
 // of ours kH5Checksum, kRecordMissing, kRecordSize, and what the pickle machine throws.
-std::unique_ptr<Checkpoint> open_hdf5(const std::filesystem::path& path);
+std::unique_ptr<StoredCheckpoint> open_hdf5(const std::filesystem::path& path);
 
 // Returns the pickle of the state dict that a file of ours holds beside its datasets; empty for
 // other files.  Throws: like open_hdf5.

@@ -26,8 +26,8 @@ namespace {
 namespace fs = std::filesystem;
 
 // Opens a folder of a format that needs no options.
-template <std::unique_ptr<Checkpoint> (*open)(const fs::path&)>
-std::unique_ptr<Checkpoint> plainly(const fs::path& folder, const OpenOptions& /*options*/) {
+template <std::unique_ptr<StoredCheckpoint> (*open)(const fs::path&)>
+std::unique_ptr<StoredCheckpoint> plainly(const fs::path& folder, const OpenOptions& /*options*/) {
   return open(folder);
 }
 

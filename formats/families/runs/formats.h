@@ -68,10 +68,10 @@ struct Format {
   std::vector<std::pair<std::string_view, std::string_view>> labels = {};
   // Returns whether the folder's own files form such a checkpoint.  Throws: kIo.
   bool (*is_folder)(const Listing& folder) = nullptr;
-  std::unique_ptr<Checkpoint> (*open_folder)(const std::filesystem::path& folder,
-                                             const OpenOptions& options) = nullptr;
+  std::unique_ptr<StoredCheckpoint> (*open_folder)(const std::filesystem::path& folder,
+                                                   const OpenOptions& options) = nullptr;
   bool (*is_file)(const ByteSource& file) = nullptr;
-  std::unique_ptr<Checkpoint> (*open_file)(const std::filesystem::path& path) = nullptr;
+  std::unique_ptr<StoredCheckpoint> (*open_file)(const std::filesystem::path& path) = nullptr;
   std::vector<OutputFormat> outputs = {};
 };
 

@@ -197,15 +197,15 @@ bool is_safetensors_folder(const Listing& folder) {
   });
 }
 
-std::unique_ptr<Checkpoint> open_file(const std::filesystem::path& path) {
+std::unique_ptr<StoredCheckpoint> open_file(const std::filesystem::path& path) {
   const std::filesystem::path folder = folder_of_place(path);
   return std::make_unique<SafetensorsCheckpoint>(folder_at(folder),
                                                  std::vector<std::string>{path.filename()},
                                                  std::nullopt, escape(path.native()), "file");
 }
 
-std::unique_ptr<Checkpoint> open_folder(const std::filesystem::path& path,
-                                        const std::optional<std::string>& index) {
+std::unique_ptr<StoredCheckpoint> open_folder(const std::filesystem::path& path,
+                                              const std::optional<std::string>& index) {
   auto folder = folder_at(path);
   const std::vector<std::string> names = folder->list();
   const std::string shown = escape(path.native());

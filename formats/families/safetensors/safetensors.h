@@ -18,15 +18,15 @@ namespace fsdp::formats::safetensors {
 bool looks_like_safetensors(const ByteSource& source);
 
 // Opens one file.  Throws: what read_header throws, beginning with the path.
-std::unique_ptr<Checkpoint> open_file(const std::filesystem::path& path);
+std::unique_ptr<StoredCheckpoint> open_file(const std::filesystem::path& path);
 
 // Opens a folder that holds *.safetensors.  An index file (*.safetensors.index.json) lists the
 // files and tensors.  Otherwise every file is read, and offsets in the headers, if any, join the
 // files.  `index` names the index file if there are several.  Throws: kIndex (index and files
 // disagree, several indexes, a rank's file is missing, two files hold a tensor), kNotFound if there
 // is no safetensors file, kDtype, kRank; what read_header throws.
-std::unique_ptr<Checkpoint> open_folder(const std::filesystem::path& folder,
-                                        const std::optional<std::string>& index = std::nullopt);
+std::unique_ptr<StoredCheckpoint> open_folder(
+    const std::filesystem::path& folder, const std::optional<std::string>& index = std::nullopt);
 
 // Returns whether the folder holds a *.safetensors file or an index of such files.
 bool is_safetensors_folder(const Listing& folder);

@@ -11,7 +11,7 @@
 namespace fsdp::formats::safetensors {
 
 // Derived classes fill description and index, and say where chunks lie.
-class TensorFiles : public Checkpoint {
+class TensorFiles : public StoredCheckpoint {
  public:
   Value value(const ValueEntry& value) const override;
   ChunkData storage(const StorageRef& storage) const override;

@@ -15,7 +15,7 @@
 namespace fsdp::formats {
 namespace {
 
-class TorchSaveCheckpoint : public Checkpoint {
+class TorchSaveCheckpoint : public StoredCheckpoint {
  public:
   explicit TorchSaveCheckpoint(std::shared_ptr<const File> file) : file_(std::move(file)) {
     std::vector<Leaf> leaves;
@@ -176,7 +176,7 @@ class TorchSaveCheckpoint : public Checkpoint {
 
 }  // namespace
 
-std::unique_ptr<Checkpoint> open_torch_save(const std::filesystem::path& path) {
+std::unique_ptr<StoredCheckpoint> open_torch_save(const std::filesystem::path& path) {
   return std::make_unique<TorchSaveCheckpoint>(file_at(path));
 }
 

@@ -20,7 +20,7 @@ namespace fsdp::formats {
 
 // The base class of readers of such checkpoints: they add files, examine them, and place the
 // tensors.
-class TorchFileSet : public Checkpoint {
+class TorchFileSet : public StoredCheckpoint {
  public:
   ChunkData chunk(const TensorEntry& tensor, std::size_t chunk) const override;
   bool expect_chunk(const TensorEntry& tensor, std::size_t chunk, ElementRange part) const override;

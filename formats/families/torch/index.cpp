@@ -162,7 +162,8 @@ std::string torch_index_of(const Listing& folder) {
   return index;
 }
 
-std::unique_ptr<Checkpoint> open_torch_index(const fs::path& folder, const std::string& index) {
+std::unique_ptr<StoredCheckpoint> open_torch_index(const fs::path& folder,
+                                                   const std::string& index) {
   return std::make_unique<TorchIndexCheckpoint>(folder_at(folder), index);
 }
 

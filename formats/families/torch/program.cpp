@@ -16,7 +16,7 @@ std::string folder_of(const ZipReader& zip) {
   return name.substr(0, name.find('/') + 1);
 }
 
-class TorchProgram : public Checkpoint {
+class TorchProgram : public StoredCheckpoint {
  public:
   TorchProgram(std::shared_ptr<const File> file, const ZipReader& zip) : file_(std::move(file)) {
     archive_.entries = zip.entries();
@@ -89,7 +89,7 @@ std::string_view torch_program(const ZipReader& zip, const std::string& prefix) 
   return {};
 }
 
-std::unique_ptr<Checkpoint> open_torch_program(const std::filesystem::path& path) {
+std::unique_ptr<StoredCheckpoint> open_torch_program(const std::filesystem::path& path) {
   try {
     if (!std::filesystem::is_regular_file(path)) return nullptr;
     auto file = file_at(path);

@@ -15,7 +15,7 @@
 namespace fsdp::formats {
 
 // Opens a torch.save file.  Throws: what read_torch_file throws, beginning with the path.
-std::unique_ptr<Checkpoint> open_torch_save(const std::filesystem::path& path);
+std::unique_ptr<StoredCheckpoint> open_torch_save(const std::filesystem::path& path);
 
 // Weights in several torch.save files with an index that names the file of each tensor:
 // pytorch_model-00001-of-00002.bin and pytorch_model.bin.index.json.
@@ -35,8 +35,8 @@ std::string torch_index_of(const Listing& folder);
 // names.  Findings name contradictions to the index: a missing file, a different total_size, and a
 // key in two files, in the wrong file, in no file, or not in the index.
 // Throws: what parse_index and read_torch_file throw.
-std::unique_ptr<Checkpoint> open_torch_index(const std::filesystem::path& folder,
-                                             const std::string& index);
+std::unique_ptr<StoredCheckpoint> open_torch_index(const std::filesystem::path& folder,
+                                                   const std::string& index);
 
 // Writes a checkpoint as one torch.save file.
 
@@ -59,6 +59,6 @@ std::string_view torch_program(const ZipReader& zip, const std::string& prefix);
 // Returns a checkpoint without tensors and values, whose one finding names the kind of archive
 // (kUnknown).  Returns null if the path is not such an archive, or cannot be read: other ways of
 // opening it report the reason.
-std::unique_ptr<Checkpoint> open_torch_program(const std::filesystem::path& path);
+std::unique_ptr<StoredCheckpoint> open_torch_program(const std::filesystem::path& path);
 
 }  // namespace fsdp::formats

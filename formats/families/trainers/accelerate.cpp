@@ -104,8 +104,8 @@ bool is_accelerate_folder(const Listing& folder) {
                              [](const Member& member) { return !member.optimizer; });
 }
 
-std::unique_ptr<Checkpoint> open_accelerate(const fs::path& path,
-                                            const std::set<std::string>& allowed_globals) {
+std::unique_ptr<StoredCheckpoint> open_accelerate(const fs::path& path,
+                                                  const std::set<std::string>& allowed_globals) {
   std::vector<std::string> others;
   std::vector<CheckpointPart> parts;
   std::string layout;

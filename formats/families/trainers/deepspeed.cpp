@@ -423,7 +423,7 @@ class DeepSpeedCheckpoint : public ModelFiles {
   std::int64_t rank_numel_ = 0;            // stage 3: of each rank's groups
 };
 
-std::unique_ptr<Checkpoint> open_tag(const std::filesystem::path& path) {
+std::unique_ptr<StoredCheckpoint> open_tag(const std::filesystem::path& path) {
   auto folder = folder_at(path);
   const std::vector<StateFile> files = state_files(*folder);
   // Without ZeRO there is one file, which names no partitions.
@@ -442,7 +442,7 @@ bool is_deepspeed_folder(const Listing& folder) {
   return tag_folder(folder).has_value();
 }
 
-std::unique_ptr<Checkpoint> open_deepspeed(const std::filesystem::path& path) {
+std::unique_ptr<StoredCheckpoint> open_deepspeed(const std::filesystem::path& path) {
   const std::filesystem::path tag = tag_folder(Listing(path)).value_or(path);
   auto checkpoint = open_tag(tag);
   return tag == path ? std::move(checkpoint) : with_trainer_files(std::move(checkpoint), path);

@@ -327,7 +327,7 @@ bool is_universal_folder(const Listing& folder) {
   return universal_folder(folder).has_value();
 }
 
-std::unique_ptr<Checkpoint> open_universal(const fs::path& path) {
+std::unique_ptr<StoredCheckpoint> open_universal(const fs::path& path) {
   const fs::path folder = universal_folder(Listing(path)).value_or(path);
   auto checkpoint = std::make_unique<UniversalCheckpoint>(folder_at(folder));
   if (folder == path) return checkpoint;

@@ -321,7 +321,7 @@ bool is_fairscale_folder(const Listing& folder) {
   return !shard_sets(folder, nullptr).empty();
 }
 
-std::unique_ptr<Checkpoint> open_fairscale(const fs::path& folder) {
+std::unique_ptr<StoredCheckpoint> open_fairscale(const fs::path& folder) {
   std::vector<std::string> others;
   const std::vector<ShardSet> sets = shard_sets(Listing(folder), &others);
   if (sets.size() == 1 && others.empty())

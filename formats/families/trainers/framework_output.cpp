@@ -20,9 +20,8 @@ namespace {
 // Returns the parts of `content`, with all optimizers in the form `form`.
 TrainerState state_of(const Checkpoint& source, const Value& content, OptimizerForm form) {
   const std::vector<StatePart> parts = state_parts_of(content);
-  const bool optimizers = std::ranges::any_of(parts, [](const StatePart& part) {
-    return part.kind == PartKind::kOptimizer || part.kind == PartKind::kFlattenedOptimizer;
-  });
+  const bool optimizers =
+      std::ranges::any_of(parts, [](const StatePart& part) { return part.is_optimizer(); });
   if (!optimizers) return trainer_state(content);
   try {
     return trainer_state(rekey_content(source, content, {form, std::nullopt}).content);

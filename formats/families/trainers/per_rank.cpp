@@ -290,17 +290,17 @@ bool holds_sharded_tensors(const std::filesystem::path& path) {
   }
 }
 
-std::unique_ptr<Checkpoint> open_rank_files(const std::filesystem::path& folder,
-                                            const RankFiles& set) {
+std::unique_ptr<StoredCheckpoint> open_rank_files(const std::filesystem::path& folder,
+                                                  const RankFiles& set) {
   return open_rank_files(folder, set, {});
 }
 
-std::unique_ptr<Checkpoint> open_rank_files(const std::filesystem::path& folder,
-                                            const RankFiles& set, const PartFinder& find) {
+std::unique_ptr<StoredCheckpoint> open_rank_files(const std::filesystem::path& folder,
+                                                  const RankFiles& set, const PartFinder& find) {
   return std::make_unique<PerRankCheckpoint>(folder_at(folder), set, find);
 }
 
-std::unique_ptr<Checkpoint> open_saved_file(const std::filesystem::path& path) {
+std::unique_ptr<StoredCheckpoint> open_saved_file(const std::filesystem::path& path) {
   auto checkpoint = open_torch_save(path);
   const auto& values = checkpoint->index().values;
   const bool sharded = std::ranges::any_of(values, [&](const ValueEntry& value) {
@@ -317,7 +317,7 @@ bool is_rank_folder(const Listing& folder) {
   return !sharded_sets(folder).empty();
 }
 
-std::unique_ptr<Checkpoint> open_rank_folder(const std::filesystem::path& folder) {
+std::unique_ptr<StoredCheckpoint> open_rank_folder(const std::filesystem::path& folder) {
   std::vector<std::string> others;
   const std::vector<RankFiles> sets = sharded_sets(Listing(folder), &others);
   if (sets.empty()) {

@@ -37,22 +37,22 @@ bool holds_sharded_tensors(const std::filesystem::path& path);
 // LOCAL_STATE_DICT are listed, but cannot be copied.
 // Throws: what read_torch_file and sharded_value throw, beginning with the path; kDtype, kShape,
 // kKey if ranks contradict each other.
-std::unique_ptr<Checkpoint> open_rank_files(const std::filesystem::path& folder,
-                                            const RankFiles& set);
+std::unique_ptr<StoredCheckpoint> open_rank_files(const std::filesystem::path& folder,
+                                                  const RankFiles& set);
 
 // Returns the parts of a tensor that a rank holds; nothing if the leaf of its file is whole.
 using PartFinder = std::function<std::optional<ShardedValue>(std::int64_t rank, const Leaf& leaf)>;
 // The same, with places that another file describes.  The caller must report missing ranks.
-std::unique_ptr<Checkpoint> open_rank_files(const std::filesystem::path& folder,
-                                            const RankFiles& set, const PartFinder& find);
+std::unique_ptr<StoredCheckpoint> open_rank_files(const std::filesystem::path& folder,
+                                                  const RankFiles& set, const PartFinder& find);
 
 // Opens a torch.save file.  A file that a rank saved on its own shows which part of each tensor it
 // holds: the other parts are holes.
-std::unique_ptr<Checkpoint> open_saved_file(const std::filesystem::path& path);
+std::unique_ptr<StoredCheckpoint> open_saved_file(const std::filesystem::path& path);
 
 // Opens the sets of a folder, each under its name if there are several.
 // Requires: at least one holds sharded tensors.
-std::unique_ptr<Checkpoint> open_rank_folder(const std::filesystem::path& folder);
+std::unique_ptr<StoredCheckpoint> open_rank_folder(const std::filesystem::path& folder);
 // Returns whether a file of the folder is one of a set that holds sharded tensors.
 bool is_rank_folder(const Listing& folder);
 

@@ -65,7 +65,7 @@ struct ToValue {
   Value operator()(const Unheld&) const { return {}; }
 };
 
-class JsonValues : public Checkpoint {
+class JsonValues : public StoredCheckpoint {
  public:
   JsonValues(std::shared_ptr<const Folder> folder, const std::string& name)
       : folder_(std::move(folder)), pool_(*folder_) {
@@ -111,8 +111,8 @@ class JsonValues : public Checkpoint {
 
 // Opens a JSON file; objects become dicts, arrays lists.
 // Throws: kLimitSize, kJson, kJsonDepth, kIo, beginning with the path.
-std::unique_ptr<Checkpoint> open_json_values(const std::filesystem::path& folder,
-                                             const std::string& name) {
+std::unique_ptr<StoredCheckpoint> open_json_values(const std::filesystem::path& folder,
+                                                   const std::string& name) {
   return std::make_unique<JsonValues>(folder_at(folder), name);
 }
 
@@ -179,7 +179,7 @@ class FolderReader {
     names_ = listed_;
   }
 
-  std::unique_ptr<Checkpoint> run() {
+  std::unique_ptr<StoredCheckpoint> run() {
     std::optional<Metadata> metadata;
     if (names_.erase(kMetadataName) != 0) metadata = read_metadata_file(*folder_);
     for (const std::string_view known : {kIntegrityName, kSealName})
@@ -209,7 +209,7 @@ class FolderReader {
   }
 
  private:
-  void add(const std::string& name, std::unique_ptr<Checkpoint> checkpoint) {
+  void add(const std::string& name, std::unique_ptr<StoredCheckpoint> checkpoint) {
     parts_.push_back({.checkpoint = std::move(checkpoint), .name = name});
   }
 
@@ -333,7 +333,7 @@ bool is_undescribed_folder(const Listing& folder) {
   });
 }
 
-std::unique_ptr<Checkpoint> open_folder(const fs::path& folder) {
+std::unique_ptr<StoredCheckpoint> open_folder(const fs::path& folder) {
   return FolderReader(folder).run();
 }
 

@@ -115,7 +115,7 @@ bool looks_like_metadata(const ByteSource& source);
 // One item of a folder by torch_checkpointing, read from the files of its ranks.
 
 struct ItemParts {
-  std::unique_ptr<Checkpoint> checkpoint;
+  std::unique_ptr<StoredCheckpoint> checkpoint;
   Findings findings;  // contradictions that leave the rest readable
 };
 

@@ -99,8 +99,8 @@ TrainerFiles trainer_files(const fs::path& folder, const std::vector<std::string
   return result;
 }
 
-std::unique_ptr<Checkpoint> with_trainer_files(std::unique_ptr<Checkpoint> checkpoint,
-                                               const fs::path& root) {
+std::unique_ptr<StoredCheckpoint> with_trainer_files(std::unique_ptr<StoredCheckpoint> checkpoint,
+                                                     const fs::path& root) {
   TrainerFiles beside = trainer_files(root, deepspeed::beside_tags(*folder_at(root)), false);
   if (beside.parts.empty() && beside.findings.empty()) return checkpoint;
   CheckpointDescription description = checkpoint->description();

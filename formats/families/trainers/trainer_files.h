@@ -30,8 +30,8 @@ TrainerFiles trainer_files(const std::filesystem::path& folder,
 
 // Adds the files that a trainer saved beside the tag folders of DeepSpeed in `root`, each under its
 // name; a finding names files that are not read.
-std::unique_ptr<Checkpoint> with_trainer_files(std::unique_ptr<Checkpoint> checkpoint,
-                                               const std::filesystem::path& root);
+std::unique_ptr<StoredCheckpoint> with_trainer_files(std::unique_ptr<StoredCheckpoint> checkpoint,
+                                                     const std::filesystem::path& root);
 
 // Returns a warning that lists files that are not read; none if these are only hidden ones and
 // descriptions (checkpoint_names.h).

@@ -55,7 +55,7 @@ bool is_trainer_folder(const Listing& folder) {
                      model_of(folder));
 }
 
-std::unique_ptr<Checkpoint> open_trainer_folder(const fs::path& folder) {
+std::unique_ptr<StoredCheckpoint> open_trainer_folder(const fs::path& folder) {
   const Listing listing(folder);
   std::vector<std::string> names = listing.names;
   std::vector<CheckpointPart> parts;

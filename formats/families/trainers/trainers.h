@@ -49,8 +49,8 @@ bool is_accelerate_folder(const Listing& folder);
 // Opens the parts as `model` and `optimizer` (`model_1`, `optimizer_1`, ... for further ones), and
 // schedulers, scalers and samplers under their names.  Findings name the other files.
 // Throws: what the readers of the parts throw.
-std::unique_ptr<Checkpoint> open_accelerate(const std::filesystem::path& folder,
-                                            const std::set<std::string>& allowed_globals);
+std::unique_ptr<StoredCheckpoint> open_accelerate(const std::filesystem::path& folder,
+                                                  const std::set<std::string>& allowed_globals);
 
 }  // namespace accelerate
 
@@ -67,7 +67,7 @@ bool is_deepspeed_folder(const Listing& folder);
 // trainer saved.  A rank without a file leaves holes.  A checkpoint without ZeRO opens as its
 // single file. Throws: kMetaType, kUnsupported (tensor parallel, pipelines, experts),
 // kShardMissing, kShape, kDtype; what read_torch_file throws.
-std::unique_ptr<Checkpoint> open_deepspeed(const std::filesystem::path& folder);
+std::unique_ptr<StoredCheckpoint> open_deepspeed(const std::filesystem::path& folder);
 
 // A checkpoint that ds_to_universal.py made from ZeRO partitions: a folder for each parameter, with
 // whole tensors in it.
@@ -77,7 +77,7 @@ bool is_universal_folder(const Listing& folder);
 // Opens the checkpoint.  The index is that of the original ZeRO checkpoint.  A missing state file
 // leaves a hole; findings name missing files, and files that are not read.
 // Throws: kMetaType, kDtype; what read_torch_file throws.
-std::unique_ptr<Checkpoint> open_universal(const std::filesystem::path& folder);
+std::unique_ptr<StoredCheckpoint> open_universal(const std::filesystem::path& folder);
 
 }  // namespace deepspeed
 
@@ -93,7 +93,7 @@ bool is_fairscale_folder(const Listing& folder);
 // a file leaves holes; findings name parts that are not read: other ranks' experts, parts of
 // optimizers.
 // Throws: kMetaType, kShape, kDtype, kKey; what read_torch_file throws.
-std::unique_ptr<Checkpoint> open_fairscale(const std::filesystem::path& folder);
+std::unique_ptr<StoredCheckpoint> open_fairscale(const std::filesystem::path& folder);
 
 }  // namespace fairscale
 
@@ -107,7 +107,7 @@ namespace trainer {
 bool is_trainer_folder(const Listing& folder);
 // Opens the parts as `model`, `optimizer`, `scheduler`, ...  A finding names the other files.
 // Throws: what the readers of the parts throw.
-std::unique_ptr<Checkpoint> open_trainer_folder(const std::filesystem::path& folder);
+std::unique_ptr<StoredCheckpoint> open_trainer_folder(const std::filesystem::path& folder);
 
 }  // namespace trainer
 
@@ -125,7 +125,7 @@ bool is_undescribed_folder(const Listing& folder);
 // left out), kExtraFile (a warning: files that are not read), kNoMetadata (a warning: the folder
 // still has the name it is written under), and those of open_item.
 // Throws: what read_metadata, open_item and open_rank_files throw.
-std::unique_ptr<Checkpoint> open_folder(const std::filesystem::path& folder);
+std::unique_ptr<StoredCheckpoint> open_folder(const std::filesystem::path& folder);
 
 // Each top-level key is an item; a state dict of tensors alone becomes the item `model`.  Items
 // with tensors are cut as FSDP would cut them over the ranks, and the metadata record the cuts.

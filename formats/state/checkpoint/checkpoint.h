@@ -47,8 +47,8 @@ struct VerifyReport {
   std::uint64_t bytes_unchecked = 0;  // without a checksum
 };
 
-// Thread-safe: chunk, expect_chunk, storage, verify.  Values belong to the thread that asked for
-// them.
+// What outputs read.  Thread-safe: chunk, expect_chunk, storage.  Values belong to the thread that
+// asked for them.
 class Checkpoint {
  public:
   Checkpoint() = default;
@@ -88,8 +88,12 @@ class Checkpoint {
   // Returns a tensor of the index as the object tree of this checkpoint has it (a view, a
   // parameter); nothing if there is no such tree.
   virtual std::optional<Value> tensor_value(std::size_t /*tensor*/) const { return std::nullopt; }
-  // Checks everything: coverage, extents, archives, checksums.
-  virtual VerifyReport verify(const VerifyOptions& options) const = 0;
+  // Returns the object of a tensor that a library's class holds, which only that library can take
+  // apart into elements (`chunk` refuses it), for an output that keeps objects; its storages are
+  // references for `storage`.  Returns nothing for all other tensors, and for a tensor that lies in
+  // several chunks.
+  // Requires: the index was not narrowed.  Throws: the errors of the containers, with file and key.
+  virtual std::optional<Value> tensor_object(std::size_t /*tensor*/) const { return std::nullopt; }
   // Throws: kChanged if a file that was read was written to after it was opened.
   virtual void check_unchanged() const = 0;
 
@@ -97,6 +101,13 @@ class Checkpoint {
   CheckpointDescription description_;
   Index index_;
   Findings findings_;
+};
+
+// A checkpoint as it lies in files.
+class StoredCheckpoint : public Checkpoint {
+ public:
+  // Checks everything: coverage, extents, archives, checksums.  Thread-safe.
+  virtual VerifyReport verify(const VerifyOptions& options) const = 0;
 };
 
 }  // namespace fsdp::formats

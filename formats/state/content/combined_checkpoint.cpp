@@ -9,7 +9,6 @@
 #include "formats/bytes/base/text.h"
 #include "formats/state/content/state_tree.h"
 #include "formats/state/content/storage_map.h"
-#include "formats/state/content/tensor_objects.h"
 
 namespace fsdp::formats {
 namespace {
@@ -17,7 +16,7 @@ namespace {
 // Bits of a part's archive numbers; the part's own number is in the bits above.
 constexpr unsigned kPartShift = 48;
 
-class JoinedCheckpoint : public Checkpoint, public TensorObjects {
+class JoinedCheckpoint : public StoredCheckpoint {
  public:
   JoinedCheckpoint(std::vector<CheckpointPart> parts, CheckpointDescription description,
                    Findings findings)
@@ -57,7 +56,7 @@ class JoinedCheckpoint : public Checkpoint, public TensorObjects {
 
   std::optional<Value> tensor_object(std::size_t tensor) const override {
     const Origin& origin = origins_.at(index_.tensors.at(tensor).key);
-    const auto object = formats::tensor_object(*parts_[origin.part].checkpoint, origin.position);
+    const auto object = parts_[origin.part].checkpoint->tensor_object(origin.position);
     return object ? std::optional(renumbered(*object, origin.part)) : std::nullopt;
   }
 
@@ -250,9 +249,9 @@ bool is_below(const Checkpoint& checkpoint, std::string_view name) {
                              [&](const ValueEntry& value) { return under(value.path); });
 }
 
-std::unique_ptr<Checkpoint> combine_checkpoints(std::vector<CheckpointPart> parts,
-                                                CheckpointDescription description,
-                                                Findings findings) {
+std::unique_ptr<StoredCheckpoint> combine_checkpoints(std::vector<CheckpointPart> parts,
+                                                      CheckpointDescription description,
+                                                      Findings findings) {
   return std::make_unique<JoinedCheckpoint>(std::move(parts), std::move(description),
                                             std::move(findings));
 }

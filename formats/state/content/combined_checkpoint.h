@@ -12,7 +12,7 @@
 namespace fsdp::formats {
 
 struct CheckpointPart {
-  std::unique_ptr<Checkpoint> checkpoint;
+  std::unique_ptr<StoredCheckpoint> checkpoint;
   std::string name = {};    // the top-level key of its content; "": its keys are keys of the whole
   bool unwrap = false;      // its content has one top-level key of its own, which `name` replaces
   bool one_value = false;   // its content is one value; it has a tree, and no tensor is listed
@@ -25,8 +25,8 @@ bool is_below(const Checkpoint& checkpoint, std::string_view name);
 // Combines the parts.  `description`: of the whole; its number of ranks is raised to the largest of
 // the parts'.
 // Throws: kKey if two parts have the same key.
-std::unique_ptr<Checkpoint> combine_checkpoints(std::vector<CheckpointPart> parts,
-                                                CheckpointDescription description,
-                                                Findings findings);
+std::unique_ptr<StoredCheckpoint> combine_checkpoints(std::vector<CheckpointPart> parts,
+                                                      CheckpointDescription description,
+                                                      Findings findings);
 
 }  // namespace fsdp::formats

@@ -93,9 +93,7 @@ bool begins_at(const Leaf& leaf, const StatePart& part) {
 // Returns the keys of the tensors outside the optimizers that can be read.
 std::vector<std::string> tensors_outside(const Value& content) {
   std::vector<StatePart> optimizers = state_parts_of(content);
-  std::erase_if(optimizers, [](const StatePart& part) {
-    return part.kind != PartKind::kOptimizer && part.kind != PartKind::kFlattenedOptimizer;
-  });
+  std::erase_if(optimizers, [](const StatePart& part) { return !part.is_optimizer(); });
   std::vector<std::string> keys;
   for (const Leaf& leaf : leaves_of(content)) {
     const bool inside = std::ranges::any_of(

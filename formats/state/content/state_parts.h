@@ -2,6 +2,7 @@
 // Finds the parts of a nested state dict: models, optimizers and others.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,14 @@ enum class PartKind {
 struct StatePart {
   PartKind kind;
   KeyPath path;  // of the part within the state dict; empty: the whole of it
+
+  bool is_optimizer() const {
+    return kind == PartKind::kOptimizer || kind == PartKind::kFlattenedOptimizer;
+  }
+  // Returns whether a path leads to the part or into it.
+  bool holds(const KeyPath& other) const {
+    return other.size() >= path.size() && std::equal(path.begin(), path.end(), other.begin());
+  }
 };
 
 // Returns the parts of `root` in its order: every member of the top level, the members of

@@ -12,7 +12,6 @@
 #include "formats/state/content/key_text.h"
 #include "formats/state/content/object_fields.h"
 #include "formats/state/content/state_tree.h"
-#include "formats/state/content/tensor_objects.h"
 #include "formats/state/content/tensor_value.h"
 
 namespace fsdp::formats {
@@ -49,7 +48,7 @@ class TensorSearch {
   std::unordered_map<const void*, bool> known_;
 };
 
-class ApartCheckpoint : public Checkpoint, public TensorObjects {
+class ApartCheckpoint : public Checkpoint {
  public:
   ApartCheckpoint(std::unique_ptr<Checkpoint> source, const ApartRule& rule)
       : source_(std::move(source)), rule_(rule) {
@@ -110,10 +109,7 @@ class ApartCheckpoint : public Checkpoint, public TensorObjects {
   std::optional<Value> tensor_object(std::size_t tensor) const override {
     const TensorEntry& entry = index_.tensors.at(tensor);
     const Origin& origin = origin_of(entry.key, entry.path);
-    return origin.inner ? std::nullopt : formats::tensor_object(*source_, origin.position);
-  }
-  VerifyReport verify(const VerifyOptions& options) const override {
-    return source_->verify(options);
+    return origin.inner ? std::nullopt : source_->tensor_object(origin.position);
   }
   void check_unchanged() const override { source_->check_unchanged(); }
 

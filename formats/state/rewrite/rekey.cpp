@@ -31,9 +31,7 @@ class Rekeying {
 
   Rekeyed run() {
     std::vector<StatePart> parts = state_parts_of(content_);
-    std::erase_if(parts, [](const StatePart& part) {
-      return part.kind != PartKind::kOptimizer && part.kind != PartKind::kFlattenedOptimizer;
-    });
+    std::erase_if(parts, [](const StatePart& part) { return !part.is_optimizer(); });
     if (parts.empty()) {
       throw Error(ErrorCode::kKey, checkpoint_.description().path +
                                        ": holds no optimizer state; a state is a dict "

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // fsdp-ckpt average: the mean, or another weighted sum, of several checkpoints.
-#include "formats/changes/arithmetic/average.h"
+#include "formats/changes/edit/average.h"
 
 #include <charconv>
 #include <cmath>
@@ -107,7 +107,7 @@ class AverageVerb : public Verb {
 
   formats::AverageOptions read_options(std::size_t count) const {
     formats::AverageOptions options;
-    formats::SumRule& rule = options.rule;
+    formats::arrays::SumRule& rule = options.rule;
     if (accumulate_ == "float64") rule.accumulator = Accumulator::kFloat64;
     if (weights_.empty()) {
       rule.weights.assign(count, 1);
@@ -152,7 +152,7 @@ class AverageVerb : public Verb {
   ReportExtras extras_of(const std::vector<std::string>& paths,
                          const formats::AverageOptions& options, const formats::Average& average,
                          std::uint64_t left_out) const {
-    const formats::SumRule& rule = options.rule;
+    const formats::arrays::SumRule& rule = options.rule;
     ReportExtras extras;
     std::string line =
         cat(weights_.empty() ? "mean of " : "sum of ", counted(paths.size(), "checkpoint"));

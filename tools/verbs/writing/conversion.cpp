@@ -155,9 +155,9 @@ void declare_world_size(OptionSet& options, ConversionOptions& conversion) {
   options.add("--world-size", &conversion.world_size, ", in sharded formats; 1 if not given");
 }
 
-std::unique_ptr<formats::Checkpoint> open_source(const std::string& path,
-                                                 const CommonOptions& common,
-                                                 const Streams& streams) {
+std::unique_ptr<formats::StoredCheckpoint> open_source(const std::string& path,
+                                                       const CommonOptions& common,
+                                                       const Streams& streams) {
   auto source = formats::open_checkpoint(path, {common.allowed_globals, common.team});
   agree_on_source(common, path, *source);
   note_unread(path, *source, common, streams);

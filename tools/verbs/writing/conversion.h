@@ -50,9 +50,9 @@ void declare_world_size(OptionSet& options, ConversionOptions& conversion);
 
 // Opens a checkpoint, and notes other checkpoints in its folder that are not part of it.
 // Throws: what open_checkpoint throws.
-std::unique_ptr<formats::Checkpoint> open_source(const std::string& path,
-                                                 const CommonOptions& common,
-                                                 const Streams& streams);
+std::unique_ptr<formats::StoredCheckpoint> open_source(const std::string& path,
+                                                       const CommonOptions& common,
+                                                       const Streams& streams);
 
 // Returns the content of the checkpoint, narrowed to the keys of `common`.  Throws: kNotFound if no
 // key matches.

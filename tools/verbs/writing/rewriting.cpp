@@ -77,14 +77,16 @@ void check_rewritable(const formats::Checkpoint& source) {
                   "folders"));
 }
 
-int write_rewritten(const std::string& verb, const formats::Checkpoint& source,
+int write_rewritten(const std::string& verb, const formats::StoredCheckpoint& stored,
                     formats::Value content, const RewritingOptions& rewriting,
-                    const CommonOptions& common, const Streams& streams, ReportExtras extras) {
+                    const CommonOptions& common, const Streams& streams, ReportExtras extras,
+                    const formats::Checkpoint* changed) {
   const std::string& destination = rewriting.writing.destination;
+  const formats::Checkpoint& source = changed == nullptr ? stored : *changed;
   const std::string format = formats::own_output_word(source.description());
   if (format == "dcp") {
     const auto output =
-        formats::plan_rewritten_dcp(source, common.path, content, destination,
+        formats::plan_rewritten_dcp(stored, common.path, content, destination,
                                     {rewriting.writing.output(common), rewriting.link});
     add_folder_report(source.description().path, *output, rewriting, extras);
     return write_output(verb, source, *output, rewriting.writing, common, streams,

@@ -25,10 +25,12 @@ void declare_rewriting(OptionSet& options, RewritingOptions& rewriting);
 void check_rewritable(const formats::Checkpoint& source);
 
 // Writes a DCP folder that shares the source's data files; other formats go through the copy
-// engine.  Returns 0.  Throws: Error; nothing is written then.
-int write_rewritten(const std::string& verb, const formats::Checkpoint& source,
+// engine.  `changed`: what the content refers to, if it is not the source; not for a DCP folder.
+// Returns 0.  Throws: Error; nothing is written then.
+int write_rewritten(const std::string& verb, const formats::StoredCheckpoint& source,
                     formats::Value content, const RewritingOptions& rewriting,
-                    const CommonOptions& common, const Streams& streams, ReportExtras extras);
+                    const CommonOptions& common, const Streams& streams, ReportExtras extras,
+                    const formats::Checkpoint* changed = nullptr);
 
 // Reads a text file named on the command line: a map, a list of names.  Throws: kLimitSize; what
 // opening and reading throw.

@@ -47,7 +47,7 @@ class SetVerb : public Verb {
     std::vector<formats::Assignment> assignments;
     for (const std::string& words : words_) assignments.push_back(formats::parse_assignment(words));
     check_apart(common.path, rewriting_.writing.destination);
-    const std::shared_ptr<const formats::Checkpoint> source =
+    const std::shared_ptr<const formats::StoredCheckpoint> source =
         open_source(common.path, common, streams);
     check_rewritable(*source);
     const formats::Value content = selected_content(*source, common);
@@ -57,8 +57,8 @@ class SetVerb : public Verb {
     ReportExtras extras = extras_of(spliced, set);
     const bool anew = set.tensors_changed || spliced.holds_others;
     if (!anew || source->description().format != "dcp") {
-      return write_rewritten(name(), *set.checkpoint, std::move(set.content), rewriting_, common,
-                             streams, std::move(extras));
+      return write_rewritten(name(), *source, std::move(set.content), rewriting_, common, streams,
+                             std::move(extras), set.checkpoint.get());
     }
     return write_folder(*source, set, common, streams, std::move(extras));
   }

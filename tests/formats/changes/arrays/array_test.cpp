@@ -170,7 +170,7 @@ TEST(Array, a_transposed_tensor_is_one_part_of_its_chunk) {
   const Array array = permuted(array_of(counted({3, 4})), order);
   ASSERT_EQ(placed_parts(array).size(), 1U);
   const PlacedPart part = placed_parts(array)[0];
-  EXPECT_EQ(chunk_data(part, std::make_shared<ReadContext>()).strides, (Shape{1, 4}));
+  EXPECT_EQ(chunk_data(part, part.operand->open(0)).strides, (Shape{1, 4}));
 }
 
 TEST(Array, parts_are_cut_along_chunks) {

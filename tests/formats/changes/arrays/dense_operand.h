@@ -10,7 +10,6 @@
 
 #include "formats/changes/arrays/array.h"
 #include "formats/changes/arrays/computed.h"
-#include "formats/changes/arrays/read_context.h"
 
 namespace fsdp::formats::arrays {
 
@@ -43,8 +42,7 @@ class DenseTensor : public Operand {
     box.size[0] = std::min(rows_, tensor_.shape[0] - box.offset[0]);
     return box;
   }
-  ChunkData open(std::size_t chunk,
-                 const std::shared_ptr<ReadContext>& /*context*/) const override {
+  ChunkData open(std::size_t chunk) const override {
     const Box box = chunk_box(chunk);
     const std::size_t row =
         box.size.empty() || tensor_.shape[0] == 0
@@ -72,10 +70,9 @@ inline Array array_of(const Counted& tensor, std::int64_t rows = 1 << 20) {
 
 // All elements of an array in row-major order.
 inline std::vector<std::int64_t> elements_of(const Array& array) {
-  const auto context = std::make_shared<ReadContext>();
   std::vector<std::int64_t> out(volume({array.shape, array.shape}));
   if (out.empty()) return out;
-  ArrayReader(array, context).read(0, std::as_writable_bytes(std::span(out)));
+  ArrayReader(array).read(0, std::as_writable_bytes(std::span(out)));
   return out;
 }
 

@@ -2,12 +2,13 @@
 // Arithmetic on elements; tests/interop/check_map.py compares it with PyTorch in every dtype.
 #include "formats/changes/arrays/elementwise.h"
 
-#include <cstring>
+#include <cmath>
 #include <limits>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "formats/bytes/base/error.h"
 #include "tests/formats/changes/arrays/dense_operand.h"
 
 namespace fsdp::formats::arrays {
@@ -15,9 +16,8 @@ namespace {
 
 template <typename T>
 std::vector<T> read(const Array& array) {
-  const auto context = std::make_shared<ReadContext>();
   std::vector<T> out(volume({array.shape, array.shape}));
-  ArrayReader(array, context).read(0, std::as_writable_bytes(std::span(out)));
+  ArrayReader(array).read(0, std::as_writable_bytes(std::span(out)));
   return out;
 }
 
@@ -61,6 +61,16 @@ TEST(Elementwise, float32_is_not_computed_in_float64) {
   EXPECT_EQ(read<float>(array)[0], 16777216.0F);
   const Array nan = constant_array(DType::kFloat32, {1}, std::numeric_limits<double>::quiet_NaN());
   EXPECT_TRUE(std::isnan(read<float>(with_step(nan, {Arithmetic::kScale, DType::kFloat32, 0}))[0]));
+}
+
+TEST(Elementwise, a_computed_tensor_is_read_by_whole_elements) {
+  const Array array = constant_array(DType::kFloat32, {6}, 1);
+  const ChunkData data = array.parts.at(0).operand->open(0);
+  std::vector<std::byte> out(24);
+  data.source->read_at(4, std::span(out).first(20));
+  EXPECT_THROW(data.source->read_at(2, std::span(out).first(4)), Error);
+  EXPECT_THROW(data.source->read_at(0, std::span(out).first(2)), Error);
+  EXPECT_THROW(data.source->read_at(4, out), Error);
 }
 
 }  // namespace

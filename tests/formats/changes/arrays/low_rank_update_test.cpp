@@ -31,21 +31,20 @@ Array column(const std::vector<double>& values) {
 }
 
 std::vector<float> read(const Array& array) {
-  const auto context = std::make_shared<ReadContext>();
   std::vector<float> out(volume({array.shape, array.shape}));
-  ArrayReader(array, context).read(0, std::as_writable_bytes(std::span(out)));
+  ArrayReader(array).read(0, std::as_writable_bytes(std::span(out)));
   return out;
 }
 
 TEST(LowRankUpdate, the_scaled_product_is_added) {
   const Array w = constant_array(DType::kFloat32, {2, 3}, 100);
-  EXPECT_EQ(read(with_low_rank_update({w, row({1, 2, 3}), column({10, 20}), 0.5})),
+  EXPECT_EQ(read(with_low_rank_update(w, {row({1, 2, 3}), column({10, 20}), 0.5})),
             (std::vector<float>{105, 110, 115, 110, 120, 130}));
 }
 
 TEST(LowRankUpdate, a_turned_weight_gets_the_transposed_product) {
   const Array w = constant_array(DType::kFloat32, {3, 2}, 0);
-  EXPECT_EQ(read(with_low_rank_update({w, row({1, 2, 3}), column({10, 20}), 1, true})),
+  EXPECT_EQ(read(with_low_rank_update(w, {row({1, 2, 3}), column({10, 20}), 1, true})),
             (std::vector<float>{10, 20, 20, 40, 30, 60}));
 }
 
@@ -53,7 +52,7 @@ TEST(LowRankUpdate, moves_before_and_after_it_stay_moves) {
   const std::size_t order[] = {1, 0};
   const Array w = permuted(constant_array(DType::kFloat32, {3, 2}, 1), order);
   const Array made =
-      permuted(with_low_rank_update({w, row({1, 2, 3}), column({10, 20}), 1}), order);
+      permuted(with_low_rank_update(w, {row({1, 2, 3}), column({10, 20}), 1}), order);
   EXPECT_EQ(made.shape, (Shape{3, 2}));
   EXPECT_EQ(read(made), (std::vector<float>{11, 21, 21, 41, 31, 61}));
 }
@@ -61,7 +60,7 @@ TEST(LowRankUpdate, moves_before_and_after_it_stay_moves) {
 TEST(LowRankUpdate, an_empty_weight_stays_as_it_is) {
   const Array w = constant_array(DType::kFloat32, {0, 3}, 0);
   const Array b = constant_array(DType::kFloat32, {0, 1}, 0);
-  EXPECT_EQ(with_low_rank_update({w, row({1, 2, 3}), b, 1}).shape, (Shape{0, 3}));
+  EXPECT_EQ(with_low_rank_update(w, {row({1, 2, 3}), b, 1}).shape, (Shape{0, 3}));
 }
 
 TEST(LowRankUpdate, what_does_not_fit_is_refused) {
@@ -71,7 +70,7 @@ TEST(LowRankUpdate, what_does_not_fit_is_refused) {
   const auto refused = [](ErrorCode code, const char* says, std::vector<Array> arrays,
                           bool turned = false) {
     expect_error(code, says, [&] {
-      with_low_rank_update({arrays.at(0), arrays.at(1), arrays.at(2), 1, turned});
+      with_low_rank_update(arrays.at(0), {arrays.at(1), arrays.at(2), 1, turned});
     });
   };
   refused(ErrorCode::kShape, "not [2, 3], [1, 4] and [2, 1]",

@@ -7,8 +7,8 @@
 
 #include <gtest/gtest.h>
 
-#include "formats/bytes/base/error.h"
-#include "formats/changes/edit/resized_table.h"
+#include "formats/changes/arrays/array_source.h"
+#include "formats/changes/arrays/computed.h"
 #include "formats/front/open.h"
 #include "tests/support/golden.h"
 
@@ -18,33 +18,28 @@ namespace {
 // The weight 'w' of the smallest golden checkpoint: [[0, 1, 2], [3, 4, 5]].
 class RowFillTest : public testing::Test {
  protected:
-  std::unique_ptr<InputReader> reader() {
-    return std::make_unique<InputReader>(InputTensor{checkpoint_.get(), 0}, checks_);
-  }
-  std::vector<float> resized(std::uint64_t rows, NewRows fill) {
-    const ResizedTable table(reader(), 2, rows, 3, std::move(fill));
-    std::vector<float> out(rows * 3);
-    EXPECT_EQ(table.size(), rows * 12);
-    table.read_at(0, std::as_writable_bytes(std::span(out)));
-    std::vector<float> parts(rows * 3);
+  std::vector<float> resized(std::int64_t rows, const NewRows& fill) {
+    const arrays::Array table = resized_table(table_, 0, rows, fill);
+    EXPECT_EQ(table.shape, (std::vector<std::int64_t>{rows, 3}));
+    const arrays::ArrayReader reader(table);
+    std::vector<float> out(static_cast<std::size_t>(rows) * 3);
+    reader.read(0, std::as_writable_bytes(std::span(out)));
+    std::vector<float> parts(out.size());
     for (std::size_t i = 0; i < parts.size(); ++i)
-      table.read_at(i * sizeof(float), std::as_writable_bytes(std::span(parts).subspan(i, 1)));
+      reader.read(i, std::as_writable_bytes(std::span(parts).subspan(i, 1)));
     EXPECT_EQ(parts, out);
-    EXPECT_THROW(table.read_at(2, std::as_writable_bytes(std::span(out).first(1))), Error);
-    EXPECT_THROW(table.read_at(4, std::as_writable_bytes(std::span(out))), Error);
     return out;
   }
 
-  std::unique_ptr<Checkpoint> checkpoint_ =
-      open_checkpoint(test::data_path("golden/2.11.0/minimal/ckpt"));
-  StorageChecks checks_{true};
+  arrays::ArraySource source_{open_checkpoint(test::data_path("golden/2.11.0/minimal/ckpt"))};
+  arrays::Array table_ = source_.array(0);
 };
 
 TEST_F(RowFillTest, the_mean_is_that_of_each_column) {
-  const std::vector<std::byte> row = mean_row(*reader(), 6, 3);
+  const std::vector<std::byte> row = mean_row(table_, 3);
   EXPECT_EQ(resized(4, {row, {}}),
             (std::vector<float>{0, 1, 2, 3, 4, 5, 1.5, 2.5, 3.5, 1.5, 2.5, 3.5}));
-  EXPECT_EQ(mean_row(*reader(), 6, 1).size(), sizeof(float));
+  EXPECT_EQ(mean_row(table_, 1).size(), sizeof(float));
 }
 
 TEST_F(RowFillTest, rows_are_left_out_and_zeros_are_added) {

@@ -26,7 +26,6 @@ using arrays::ArrayReader;
 using arrays::constant_array;
 using arrays::counted;
 using arrays::Operand;
-using arrays::ReadContext;
 using arrays::whole_array;
 
 using test::expect_error;
@@ -40,8 +39,7 @@ class Elements : public Operand {
   std::string name() const override { return "memory: 'w'"; }
   std::size_t chunk_count() const override { return 1; }
   Box chunk_box(std::size_t /*chunk*/) const override { return whole_box(shape_); }
-  ChunkData open(std::size_t /*chunk*/,
-                 const std::shared_ptr<ReadContext>& /*context*/) const override {
+  ChunkData open(std::size_t /*chunk*/) const override {
     ChunkData data;
     data.storage_bytes = bytes_.size();
     data.source = std::make_shared<MemorySource>(bytes_);
@@ -70,7 +68,7 @@ Array floats_array(const Shape& shape, const std::vector<float>& numbers) {
 
 std::vector<std::byte> bytes_of(const Array& array) {
   std::vector<std::byte> out(volume({array.shape, array.shape}) * item_bytes(array.dtype));
-  ArrayReader(array, std::make_shared<ReadContext>()).read(0, out);
+  ArrayReader(array).read(0, out);
   return out;
 }
 
@@ -134,7 +132,7 @@ TEST(Scaling, mxfp4_holds_the_first_number_in_the_low_half) {
   // Reads may begin in the middle of a byte.
   std::vector<float> tail(3);
   std::vector<std::byte> raw(6);
-  ArrayReader(out[0], std::make_shared<ReadContext>()).read(29, raw);
+  ArrayReader(out[0]).read(29, raw);
   cast(DType::kBFloat16, raw, DType::kFloat32, std::as_writable_bytes(std::span(tail)));
   EXPECT_EQ(tail, (std::vector<float>{0, -8, -2}));
 }

@@ -108,9 +108,6 @@ class OneByOne : public Checkpoint {
     return source_->chunk(tensor, chunk);
   }
   ChunkData storage(const StorageRef& storage) const override { return source_->storage(storage); }
-  VerifyReport verify(const VerifyOptions& options) const override {
-    return source_->verify(options);
-  }
   void check_unchanged() const override {}
 
  private:

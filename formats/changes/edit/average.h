@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "formats/bytes/base/dtype.h"
-#include "formats/changes/arithmetic/input_content.h"
-#include "formats/changes/arithmetic/sum_source.h"
+#include "formats/changes/arrays/sum.h"
+#include "formats/changes/edit/input_content.h"
 #include "formats/state/checkpoint/checkpoint.h"
 #include "formats/state/model/tensor_reader.h"
 
@@ -23,7 +23,7 @@ enum class Differing {
 };
 
 struct AverageOptions {
-  SumRule rule;
+  arrays::SumRule rule;
   Differing differing = Differing::kRefused;
   std::optional<DType> dtype;  // of the sums; nothing: that of the first input
   VisitOptions compare;        // for tensors that must be equal

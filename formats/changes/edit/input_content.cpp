@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "formats/changes/arithmetic/input_content.h"
+#include "formats/changes/edit/input_content.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
+#include "formats/changes/arrays/array_source.h"
 #include "formats/families/checks/content_check.h"
 #include "formats/state/content/content.h"
 #include "formats/state/content/key_set.h"
@@ -17,7 +18,6 @@ namespace {
 
 // Limit of the names from which one is suggested in place of a missing one.
 constexpr std::size_t kMaxCandidates = 2000;
-constexpr std::size_t kMaxKeyText = 200;
 
 KeySet keys_of(const Checkpoint& checkpoint) {
   std::vector<std::string> keys;
@@ -32,8 +32,7 @@ KeySet keys_of(const Checkpoint& checkpoint) {
 std::vector<std::string> optimizer_prefixes(const Value& content) {
   std::vector<std::string> prefixes;
   for (const StatePart& part : state_parts_of(content)) {
-    if (part.kind == PartKind::kOptimizer || part.kind == PartKind::kFlattenedOptimizer)
-      prefixes.push_back(part.path.empty() ? "" : joined(part.path) + ".");
+    if (part.is_optimizer()) prefixes.push_back(part.path.empty() ? "" : joined(part.path) + ".");
   }
   return prefixes;
 }
@@ -43,9 +42,8 @@ void open_content(InputContent& input, const InputChoice& choice) {
   if (!choice.with_optimizer) {
     const auto prefixes = optimizer_prefixes(input.content);
     input.content = with_leaves(input.content, [&](const Leaf& leaf) -> std::optional<Value> {
-      const bool left_out =
-          std::any_of(prefixes.begin(), prefixes.end(),
-                      [&](const std::string& prefix) { return leaf.key.starts_with(prefix); });
+      const bool left_out = std::ranges::any_of(
+          prefixes, [&](const std::string& prefix) { return leaf.key.starts_with(prefix); });
       if (!left_out) return leaf.value;
       if (tensor_number(leaf.value)) ++input.optimizer_tensors;
       return std::nullopt;
@@ -56,13 +54,12 @@ void open_content(InputContent& input, const InputChoice& choice) {
   for (Leaf& leaf : leaves_of(input.content)) {
     std::string key = leaf.key;
     if (!input.leaves.emplace(std::move(key), leaf).second) {
-      throw Error(ErrorCode::kMismatch, cat(input.path(), ": ", quote(leaf.key, kMaxKeyText),
-                                            ": two entries have this name"));
+      throw Error(ErrorCode::kMismatch,
+                  cat(input.path(), ": ", quote(leaf.key, 200), ": two entries have this name"));
     }
   }
-  const bool any = std::any_of(input.leaves.begin(), input.leaves.end(), [](const auto& leaf) {
-    return tensor_number(leaf.second.value).has_value();
-  });
+  const bool any = std::ranges::any_of(
+      input.leaves, [](const auto& leaf) { return tensor_number(leaf.second.value).has_value(); });
   if (any) return;
   const bool optimizer = input.optimizer_tensors != 0;
   throw Error(ErrorCode::kNotFound,
@@ -85,9 +82,9 @@ void check_lacking(const InputContent& a, const InputContent& b) {
   }
   const Leaf& first = *lacking.front();
   const std::string near = nearest(first.key, candidates);
-  std::string text = cat(b.path(), ": lacks ", quote(first.key, kMaxKeyText), ", which is ",
+  std::string text = cat(b.path(), ": lacks ", quote(first.key, 200), ", which is ",
                          a.text_of(first), " in ", a.path());
-  if (!near.empty()) text += cat("; its nearest key is ", quote(near, kMaxKeyText));
+  if (!near.empty()) text += cat("; its nearest key is ", quote(near, 200));
   if (lacking.size() > 1) text += cat("; ", lacking.size() - 1, " more are missing");
   throw Error(ErrorCode::kMismatch, text);
 }
@@ -96,9 +93,7 @@ void check_lacking(const InputContent& a, const InputContent& b) {
 
 std::string InputContent::text_of(const Leaf& leaf) const {
   const auto number = tensor_number(leaf.value);
-  if (!number) return "a value";
-  const TensorEntry& tensor = checkpoint->index().tensors[*number];
-  return cat(torch_name(tensor.dtype), " ", shape_text(tensor.shape));
+  return number ? arrays::tensor_text(checkpoint->index().tensors[*number]) : "a value";
 }
 
 std::vector<InputContent> input_contents(std::vector<std::unique_ptr<Checkpoint>> checkpoints,
@@ -112,8 +107,7 @@ std::vector<InputContent> input_contents(std::vector<std::unique_ptr<Checkpoint>
   std::vector<InputContent> inputs;
   for (std::size_t i = 0; i < checkpoints.size(); ++i) {
     const auto apart_elsewhere = [&](const std::string& key) {
-      return std::any_of(keys.begin(), keys.end(),
-                         [&](const KeySet& other) { return other.only_below(key); });
+      return std::ranges::any_of(keys, [&](const KeySet& other) { return other.only_below(key); });
     };
     InputContent input;
     input.checkpoint = with_values_apart(std::move(checkpoints[i]), {.wanted = apart_elsewhere});
@@ -137,8 +131,8 @@ void check_same_keys(const std::vector<InputContent>& inputs) {
                                                        other.checkpoint->index().tensors[*b].shape);
       if (alike) continue;
       throw Error(ErrorCode::kMismatch,
-                  cat(other.path(), ": ", quote(key, kMaxKeyText), " is ", other.text_of(beside),
-                      ", but ", first.text_of(leaf), " in ", first.path()));
+                  cat(other.path(), ": ", quote(key, 200), " is ", other.text_of(beside), ", but ",
+                      first.text_of(leaf), " in ", first.path()));
     }
   }
 }
