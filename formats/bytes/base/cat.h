@@ -40,6 +40,9 @@ class TextPart : NotCopied {
   std::string_view text_;
 };
 
+template <typename T>
+concept IsTextPart = std::is_constructible_v<TextPart, const T&>;
+
 // Returns the parts one after the other.
 std::string joined(std::initializer_list<TextPart> parts);
 

@@ -189,8 +189,9 @@ class Error : public std::runtime_error {
  public:
   Error(ErrorCode code, const std::string& message, Hint hint = {});
   // The message is made of the parts: see cat().
-  template <typename... Parts>
-  Error(ErrorCode code, const Parts&... parts) : Error(code, formats::cat(parts...)) {}
+  template <formats::IsTextPart First, formats::IsTextPart... Rest>
+  Error(ErrorCode code, const First& first, const Rest&... rest)
+      : Error(code, formats::cat(first, rest...)) {}
   ErrorCode code() const noexcept { return code_; }
   const Hint& hint() const noexcept { return *hint_; }
   // Returns the same error with context: "context: what()".

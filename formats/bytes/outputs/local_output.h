@@ -21,11 +21,13 @@ namespace fsdp::formats {
 // Removes the temporary and new folders at destruction, unless `note_placed` was called or the
 // journal keeps them.
 class LocalOutput : private Unfinished {
+ public:
+  ~LocalOutput() override;
+
  protected:
   // Throws: like NewFolders and OutputPlace.
   LocalOutput(const std::filesystem::path& destination, const OutputOptions& options,
               OutputKind kind);
-  ~LocalOutput() override;
   // Makes the temporary, or takes the one that the journal goes on with.
   // Throws: like OutputPlace::claim and Journal::takes.
   void claim();

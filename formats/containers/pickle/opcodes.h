@@ -104,7 +104,7 @@ enum class PickleArgument : std::uint8_t {
   OP(kNextBuffer, 0x97, "NEXT_BUFFER", kNothing) \
   OP(kReadonlyBuffer, 0x98, "READONLY_BUFFER", kNothing)
 
-#define FSDP_ENUMERATOR(op, byte, name, argument) op = byte,
+#define FSDP_ENUMERATOR(op, byte, name, argument) op = (byte),
 enum class PickleOp : std::uint8_t { FSDP_PICKLE_OPCODES(FSDP_ENUMERATOR) };
 enum class PythonOp : std::uint8_t { FSDP_PYTHON_OPCODES(FSDP_ENUMERATOR) };
 #undef FSDP_ENUMERATOR

@@ -76,7 +76,7 @@ at::Tensor padded_along(const at::Tensor& tensor, std::int64_t dim, std::int64_t
   if (first.size(0) == size) return first.contiguous();
   std::vector<std::int64_t> shape = first.sizes().vec();
   shape[0] = size;
-  const at::Tensor result = at::zeros(shape, first.options());
+  at::Tensor result = at::zeros(shape, first.options());
   result.narrow(0, 0, first.size(0)).copy_(first);
   return result;
 }

@@ -51,7 +51,7 @@ TEST_F(RemedyTest, each_remedy_has_its_words) {
   };
   for (const Row& row : rows) {
     const std::string text = std::string("x; ") + row.words;
-    EXPECT_EQ(message_of(Error(row.code, std::string("x"), row.hint)), text);
+    EXPECT_EQ(message_of(Error(row.code, "x", row.hint)), text);
     EXPECT_EQ(message_of(formats::Finding{.code = row.code,
                                           .message = "x",
                                           .file = {},
@@ -60,8 +60,8 @@ TEST_F(RemedyTest, each_remedy_has_its_words) {
                                           .hint = row.hint}),
               text);
   }
-  EXPECT_EQ(message_of(Error(ErrorCode::kZipCrc, std::string("x"), take_from_hint("a.*"))), "x");
-  EXPECT_EQ(message_of(Error(ErrorCode::kZipCrc, std::string("x"), take_from_hint(""))), "x");
+  EXPECT_EQ(message_of(Error(ErrorCode::kZipCrc, "x", take_from_hint("a.*"))), "x");
+  EXPECT_EQ(message_of(Error(ErrorCode::kZipCrc, "x", take_from_hint(""))), "x");
 }
 
 TEST_F(RemedyTest, a_missing_file_leaves_whole_tensors_to_be_taken) {
