@@ -2,6 +2,7 @@
 // Bytes that are read by position: a file, a part of one, or memory.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -31,6 +32,18 @@ class ByteSource : public Interface {
 // anything.  Throws: kTruncated, kIo.
 std::vector<std::byte> read_bytes(const ByteSource& source, std::uint64_t offset,
                                   std::uint64_t count);
+
+// Reads `count` bytes from `offset` on through `buffer`: calls `use` with the place behind `offset`
+// of each part, and the part.  Throws: what reading and `use` throw.
+template <typename Use>
+void read_parts(const ByteSource& source, std::uint64_t offset, std::uint64_t count,
+                std::span<std::byte> buffer, const Use& use) {
+  for (std::uint64_t at = 0; at < count; at += buffer.size()) {
+    const auto part = buffer.first(std::min<std::uint64_t>(buffer.size(), count - at));
+    source.read_at(offset + at, part);
+    use(at, std::span<const std::byte>(part));
+  }
+}
 
 // Throws: kLimitSize if the source has more than `most` bytes.
 void check_size(const ByteSource& source, std::uint64_t most);

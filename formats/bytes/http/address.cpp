@@ -4,17 +4,10 @@
 #include <algorithm>
 
 #include "formats/bytes/http/encoding.h"
+#include "formats/bytes/http/headers.h"
 
 namespace fsdp::formats {
 namespace {
-
-std::string lower_case(std::string_view text) {
-  std::string out(text);
-  std::ranges::transform(out, out.begin(), [](char c) {
-    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  });
-  return out;
-}
 
 // Encodes the characters that no URL has; leaves all others as they are.
 std::string complete_target(std::string_view target) {

@@ -24,10 +24,6 @@ std::optional<std::chrono::seconds> retry_after(const HttpHead& head) {
       std::clamp<std::int64_t>(*date / 1'000'000'000 - wall_seconds(), 0, kMost));
 }
 
-bool is_redirect(int status) {
-  return status == 301 || status == 302 || status == 303 || status == 307 || status == 308;
-}
-
 }  // namespace
 
 std::string Dialect::words(const HttpAnswer& answer) const {
@@ -93,7 +89,10 @@ HttpAnswer exchange(HttpClient& client, Patience& patience, const Dialect& diale
 std::optional<Address> next_address(const std::string& place, const Address& from,
                                     const HttpHead& head, int hop) {
   const std::string* location = head.find("location");
-  if (!is_redirect(head.status) || location == nullptr) return std::nullopt;
+  const int status = head.status;
+  const bool redirects =
+      status == 301 || status == 302 || status == 303 || status == 307 || status == 308;
+  if (!redirects || location == nullptr) return std::nullopt;
   auto next = redirected(from, *location);
   if (!next) {
     // Leaves out the query, which may hold a signature.

@@ -12,14 +12,22 @@ namespace {
 constexpr std::size_t kMaxFields = 200;
 constexpr std::size_t kMaxFieldBytes = std::size_t{16} << 10U;
 
+}  // namespace
+
+std::string lower_case(std::string_view text) {
+  std::string out(text);
+  std::ranges::transform(out, out.begin(), [](char c) {
+    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  });
+  return out;
+}
+
 std::string_view trimmed(std::string_view text) {
   constexpr std::string_view kBlanks = " \t\r\n";
   const std::size_t begin = text.find_first_not_of(kBlanks);
   if (begin == std::string_view::npos) return {};
   return text.substr(begin, text.find_last_not_of(kBlanks) - begin + 1);
 }
-
-}  // namespace
 
 const std::string* HttpHead::find(std::string_view name) const {
   for (const auto& [key, value] : fields) {
@@ -46,11 +54,8 @@ void add_head_line(HttpHead& head, std::string_view line) {
       line.size() > kMaxFieldBytes) {
     return;
   }
-  std::string name(trimmed(line.substr(0, colon)));
-  std::ranges::transform(name, name.begin(), [](char c) {
-    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  });
-  head.fields.emplace_back(std::move(name), trimmed(line.substr(colon + 1)));
+  head.fields.emplace_back(lower_case(trimmed(line.substr(0, colon))),
+                           trimmed(line.substr(colon + 1)));
 }
 
 std::string strong_etag(std::string_view etag) {

@@ -19,24 +19,14 @@
 namespace fsdp::formats {
 namespace curl {
 
-// A handle with its open connections.
-struct Connection : NotCopied {
-  const Library* curl = nullptr;
-  Easy* easy = nullptr;
-  Multi* multi = nullptr;
+// A handle, which is destroyed before its open connections.
+struct Connection {
+  std::unique_ptr<Multi, int (*)(Multi*)> multi;
+  std::unique_ptr<Easy, void (*)(Easy*)> easy;
 
-  explicit Connection(const Library& library)
-      : curl(&library), easy(library.easy_init()), multi(library.multi_init()) {
-    if (easy == nullptr || multi == nullptr) {
-      close();
-      throw std::bad_alloc();
-    }
-  }
-  ~Connection() { close(); }
-
-  void close() {
-    if (easy != nullptr) curl->easy_cleanup(easy);
-    if (multi != nullptr) curl->multi_cleanup(multi);
+  explicit Connection(const Library& curl)
+      : multi(curl.multi_init(), curl.multi_cleanup), easy(curl.easy_init(), curl.easy_cleanup) {
+    if (!easy || !multi) throw std::bad_alloc();
   }
 };
 
@@ -53,29 +43,24 @@ constexpr long kConnectMs = 10'000;
 constexpr long kSlowestBytes = 1024;
 constexpr std::size_t kMaxIdle = 128;
 
-// The fields of a request as a list of libcurl.
-class FieldList : NotCopied {
- public:
-  // Throws: TransferError if a value has a line end; std::bad_alloc.
-  FieldList(const curl::Library& library, const HttpRequest& request);
-  ~FieldList() { curl_.slist_free_all(list_); }
+using FieldList = std::unique_ptr<curl::List, void (*)(curl::List*)>;
 
-  curl::List* get() const { return list_; }
-
- private:
-  void add(const std::string& line);
-
-  const curl::Library& curl_;
-  curl::List* list_ = nullptr;
-};
-
-FieldList::FieldList(const curl::Library& library, const HttpRequest& request) : curl_(library) {
+// Returns the fields of a request as a list of libcurl.
+// Throws: TransferError if a value has a line end; std::bad_alloc.
+FieldList field_list(const curl::Library& curl, const HttpRequest& request) {
+  FieldList list(nullptr, curl.slist_free_all);
+  const auto add = [&](const std::string& line) {
+    curl::List* longer = curl.slist_append(list.get(), line.c_str());
+    if (longer == nullptr) throw std::bad_alloc();
+    (void)list.release();  // the longer list owns it
+    list.reset(longer);
+  };
   for (const auto& [name, value] : request.fields) {
     // Text after a line end would become another field.
     if (value.find_first_of(std::string_view("\r\n\0", 3)) != std::string::npos)
       throw TransferError(cat("the value of the field ", name, " has a line end"), 1);
+    add(cat(name, ": ", value));
   }
-  for (const auto& [name, value] : request.fields) add(cat(name, ": ", value));
   // Removes two fields that libcurl adds: the Content-Type of a form, and Expect, which costs a
   // round trip before a long body, or a second if the server does not answer.
   if (!request.body.empty() || request.method == "PUT" || request.method == "POST") {
@@ -85,12 +70,7 @@ FieldList::FieldList(const curl::Library& library, const HttpRequest& request) :
       add("Content-Type:");
     }
   }
-}
-
-void FieldList::add(const std::string& line) {
-  curl::List* longer = curl_.slist_append(list_, line.c_str());
-  if (longer == nullptr) throw std::bad_alloc();
-  list_ = longer;
+  return list;
 }
 
 // Blocks SIGPIPE in this thread while libcurl writes to sockets that may be closed, and drops
@@ -155,44 +135,41 @@ struct Transfer {
   bool enough = false;
   std::exception_ptr thrown;
 
-  bool take(std::span<const std::byte> bytes) {
+  void head_line(std::string_view line) { add_head_line(answer.head, line); }
+
+  void body(std::string_view bytes) {
     if (answer.succeeded() && sink != nullptr) {
       if (!begun) sink->begin(answer.head);
       begun = true;
-      enough = !sink->take(bytes);
-      return !enough;
+      enough = !sink->take(std::as_bytes(std::span(bytes)));
+      return;
     }
     const std::size_t most = answer.succeeded() ? max_text : kMaxRefusal;
     if (answer.succeeded() && bytes.size() > most - answer.text.size())
       throw TransferError(cat("the answer has more than ", human_bytes(most)), 1);
-    answer.text.append(reinterpret_cast<const char*>(bytes.data()),
-                       std::min(bytes.size(), most - answer.text.size()));
-    return true;
+    answer.text.append(bytes.substr(0, most - answer.text.size()));
+  }
+
+  // Calls one of the above; returns the number of bytes taken, as libcurl's callbacks do.
+  std::size_t taken(void (Transfer::*take)(std::string_view), std::string_view bytes) {
+    try {
+      (this->*take)(bytes);
+      return enough ? 0 : bytes.size();
+    } catch (...) {
+      thrown = std::current_exception();
+      return 0;
+    }
   }
 };
 
 extern "C" std::size_t fsdp_take_head_line(char* data, std::size_t size, std::size_t count,
                                            void* transfer) {
-  auto& to = *static_cast<Transfer*>(transfer);
-  try {
-    add_head_line(to.answer.head, {data, size * count});
-  } catch (...) {
-    to.thrown = std::current_exception();
-    return 0;
-  }
-  return size * count;
+  return static_cast<Transfer*>(transfer)->taken(&Transfer::head_line, {data, size * count});
 }
 
 extern "C" std::size_t fsdp_take_body(char* data, std::size_t size, std::size_t count,
                                       void* transfer) {
-  auto& to = *static_cast<Transfer*>(transfer);
-  try {
-    if (!to.take(std::as_bytes(std::span(data, size * count)))) return 0;
-  } catch (...) {
-    to.thrown = std::current_exception();
-    return 0;
-  }
-  return size * count;
+  return static_cast<Transfer*>(transfer)->taken(&Transfer::body, {data, size * count});
 }
 
 using Locks = std::array<std::mutex, curl::kLockDataCount>;
@@ -247,87 +224,81 @@ struct HttpClient::State {
     if (idle.size() < kMaxIdle) idle.push_back(std::move(connection));
   }
 
-  void describe(curl::Easy* easy, const HttpRequest& request, const FieldList& fields,
-                Transfer& transfer, std::array<char, curl::kErrorBufferBytes>& words) const;
-  int perform(const curl::Connection& connection, const HttpRequest& request) const;
+  void describe(curl::Easy* easy, const HttpRequest& request, const curl::List* fields,
+                Transfer& transfer, std::array<char, curl::kErrorBufferBytes>& words) const {
+    const auto set = [&](curl::Option option, auto value) {
+      const int code = curl.easy_setopt(easy, option, value);
+      if (code == curl::kOutOfMemory) throw std::bad_alloc();
+      if (code != curl::kOk) {
+        throw TransferError(cat("libcurl refuses its option ", static_cast<int>(option), ": ",
+                                curl.easy_strerror(code)),
+                            1);
+      }
+    };
+    curl.easy_reset(easy);
+    set(curl::kErrorBuffer, words.data());
+    set(curl::kShare, share);
+    set(curl::kUrl, request.url.c_str());
+    set(curl::kPathAsIs, 1L);  // a/../b is a name like any other
+    set(curl::kProtocols, curl::kProtocolsHttp);
+    set(curl::kHttpVersion,
+        curl::kHttpVersion11);  // a connection per request carries more than one for all
+    set(curl::kNoSignal, 1L);
+    set(curl::kTcpKeepAlive, 1L);
+    // Ignores a failure: some versions refuse this option for a used handle, and it only affects
+    // speed.
+    (void)curl.easy_setopt(easy, curl::kBufferSize, kBufferBytes);
+    set(curl::kUserAgent, "fsdp-ckpt");
+    set(curl::kSslVerifyPeer, 1L);
+    set(curl::kSslVerifyHost, 2L);
+    if (authorities != nullptr) set(curl::kCaInfo, authorities);
+    if (authority_folder != nullptr) set(curl::kCaPath, authority_folder);
+    if (request.past_proxies) set(curl::kNoProxy, "*");
+    if (request.once) set(curl::kFreshConnect, 1L);
+    set(curl::kConnectTimeoutMs, request.timeout.count() > 0
+                                     ? std::min<long>(kConnectMs, request.timeout.count())
+                                     : kConnectMs);
+    set(curl::kTimeoutMs, static_cast<long>(request.timeout.count()));
+    set(curl::kLowSpeedLimit, kSlowestBytes);
+    set(curl::kLowSpeedTime, static_cast<long>(request.stall.count()));
+    set(curl::kHeaderFunction, &fsdp_take_head_line);
+    set(curl::kHeaderData, &transfer);
+    set(curl::kWriteFunction, &fsdp_take_body);
+    set(curl::kWriteData, &transfer);
+    if (request.method == "HEAD") {
+      set(curl::kNoBody, 1L);
+    } else if (request.method == "PUT" || request.method == "POST") {
+      set(curl::kPost, 1L);
+      set(curl::kPostFields,
+          request.body.empty() ? "" : reinterpret_cast<const char*>(request.body.data()));
+      set(curl::kPostFieldSizeLarge, static_cast<long long>(request.body.size()));
+    } else {
+      set(curl::kHttpGet, 1L);
+    }
+    if (request.method != "GET" && request.method != "HEAD")
+      set(curl::kCustomRequest, request.method.c_str());
+    set(curl::kHttpHeader, fields);
+  }
+
+  int perform(const curl::Connection& connection, const HttpRequest& request) const {
+    const NoPipeSignal no_pipe_signal;
+    curl::Easy* const easy = connection.easy.get();
+    curl::Multi* const multi = connection.multi.get();
+    if (curl.multi_add_handle(multi, easy) != curl::kOk) throw std::bad_alloc();
+    const auto remove = [&](curl::Easy* added) { curl.multi_remove_handle(multi, added); };
+    const std::unique_ptr<curl::Easy, decltype(remove)> added(easy, remove);
+    for (;;) {
+      int running = 0;
+      if (curl.multi_perform(multi, &running) != curl::kOk) throw std::bad_alloc();
+      int left = 0;
+      while (const curl::Message* message = curl.multi_info_read(multi, &left)) {
+        if (message->kind == curl::kMessageDone) return message->data.result;
+      }
+      if (!request.though_interrupted) throw_if_interrupted();
+      curl.multi_poll(multi, nullptr, 0, kPollMs, nullptr);
+    }
+  }
 };
-
-void HttpClient::State::describe(curl::Easy* easy, const HttpRequest& request,
-                                 const FieldList& fields, Transfer& transfer,
-                                 std::array<char, curl::kErrorBufferBytes>& words) const {
-  const auto set = [&](curl::Option option, auto value) {
-    const int code = curl.easy_setopt(easy, option, value);
-    if (code == curl::kOutOfMemory) throw std::bad_alloc();
-    if (code != curl::kOk) {
-      throw TransferError(cat("libcurl refuses its option ", static_cast<int>(option), ": ",
-                              curl.easy_strerror(code)),
-                          1);
-    }
-  };
-  curl.easy_reset(easy);
-  set(curl::kErrorBuffer, words.data());
-  set(curl::kShare, share);
-  set(curl::kUrl, request.url.c_str());
-  set(curl::kPathAsIs, 1L);  // a/../b is a name like any other
-  set(curl::kProtocols, curl::kProtocolsHttp);
-  set(curl::kHttpVersion,
-      curl::kHttpVersion11);  // a connection per request carries more than one for all
-  set(curl::kNoSignal, 1L);
-  set(curl::kTcpKeepAlive, 1L);
-  // Ignores a failure: some versions refuse this option for a used handle, and it only affects
-  // speed.
-  (void)curl.easy_setopt(easy, curl::kBufferSize, kBufferBytes);
-  set(curl::kUserAgent, "fsdp-ckpt");
-  set(curl::kSslVerifyPeer, 1L);
-  set(curl::kSslVerifyHost, 2L);
-  if (authorities != nullptr) set(curl::kCaInfo, authorities);
-  if (authority_folder != nullptr) set(curl::kCaPath, authority_folder);
-  if (request.past_proxies) set(curl::kNoProxy, "*");
-  if (request.once) set(curl::kFreshConnect, 1L);
-  set(curl::kConnectTimeoutMs, request.timeout.count() > 0
-                                   ? std::min<long>(kConnectMs, request.timeout.count())
-                                   : kConnectMs);
-  set(curl::kTimeoutMs, static_cast<long>(request.timeout.count()));
-  set(curl::kLowSpeedLimit, kSlowestBytes);
-  set(curl::kLowSpeedTime, static_cast<long>(request.stall.count()));
-  set(curl::kHeaderFunction, &fsdp_take_head_line);
-  set(curl::kHeaderData, &transfer);
-  set(curl::kWriteFunction, &fsdp_take_body);
-  set(curl::kWriteData, &transfer);
-  if (request.method == "HEAD") {
-    set(curl::kNoBody, 1L);
-  } else if (request.method == "PUT" || request.method == "POST") {
-    set(curl::kPost, 1L);
-    set(curl::kPostFields,
-        request.body.empty() ? "" : reinterpret_cast<const char*>(request.body.data()));
-    set(curl::kPostFieldSizeLarge, static_cast<long long>(request.body.size()));
-  } else {
-    set(curl::kHttpGet, 1L);
-  }
-  if (request.method != "GET" && request.method != "HEAD")
-    set(curl::kCustomRequest, request.method.c_str());
-  set(curl::kHttpHeader, fields.get());
-}
-
-int HttpClient::State::perform(const curl::Connection& connection,
-                               const HttpRequest& request) const {
-  const NoPipeSignal no_pipe_signal;
-  if (curl.multi_add_handle(connection.multi, connection.easy) != curl::kOk) throw std::bad_alloc();
-  struct Remove {
-    const curl::Connection& connection;
-    ~Remove() { connection.curl->multi_remove_handle(connection.multi, connection.easy); }
-  } const remove{connection};
-  for (;;) {
-    int running = 0;
-    if (curl.multi_perform(connection.multi, &running) != curl::kOk) throw std::bad_alloc();
-    int left = 0;
-    while (const curl::Message* message = curl.multi_info_read(connection.multi, &left)) {
-      if (message->kind == curl::kMessageDone) return message->data.result;
-    }
-    if (!request.though_interrupted) throw_if_interrupted();
-    curl.multi_poll(connection.multi, nullptr, 0, kPollMs, nullptr);
-  }
-}
 
 HttpClient::HttpClient() : state_(std::make_unique<State>()) {}
 
@@ -339,12 +310,12 @@ HttpAnswer HttpClient::send(const HttpRequest& request, HttpSink* sink, std::siz
   transfer.sink = sink;
   transfer.max_text = max_text;
   std::array<char, curl::kErrorBufferBytes> words{};
-  const FieldList fields(state_->curl, request);
+  const FieldList fields = field_list(state_->curl, request);
   auto connection = state_->borrow();
-  state_->describe(connection->easy, request, fields, transfer, words);
+  state_->describe(connection->easy.get(), request, fields.get(), transfer, words);
   const int code = state_->perform(*connection, request);
   // The handle points to objects of this call, which end here.
-  state_->curl.easy_reset(connection->easy);
+  state_->curl.easy_reset(connection->easy.get());
   if (code == curl::kOk) state_->give_back(std::move(connection));
   if (transfer.thrown) std::rethrow_exception(transfer.thrown);
   // libcurl reports both with the same code.

@@ -28,11 +28,6 @@ unsigned positive_number(const char* name, unsigned otherwise) {
   return static_cast<unsigned>(*number);
 }
 
-double any_chance() {
-  thread_local std::minstd_rand source{std::random_device()()};
-  return std::uniform_real_distribution<double>(0, 1)(source);
-}
-
 void sleep_or_stop(milliseconds time) {
   constexpr milliseconds kStep{50};
   while (time.count() > 0) {
@@ -84,7 +79,8 @@ void Patience::progressed() {
 void Patience::wait(const std::string& why, unsigned tries,
                     std::optional<std::chrono::seconds> at_least) {
   ++tried_;
-  milliseconds pause = backoff(tried_, any_chance());
+  thread_local std::minstd_rand source{std::random_device()()};
+  milliseconds pause = backoff(tried_, std::uniform_real_distribution<double>(0, 1)(source));
   if (at_least) pause = std::max(pause, milliseconds(*at_least));
   if (tried_ >= std::min(tries, limits_.tries) || pause >= left()) {
     const auto spent =

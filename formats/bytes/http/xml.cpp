@@ -58,7 +58,7 @@ const Expat& expat_library() {
 struct XmlRun {
   const Expat& expat;
   void* parser;
-  XmlHandler& handler;
+  const XmlHandler& handler;
   std::string path;
   struct Open {
     std::size_t path_size;  // of its parent
@@ -88,7 +88,7 @@ struct XmlRun {
     open.push_back({path.size(), {}});
     if (!path.empty()) path += '/';
     path += name.substr(name.rfind(':') + 1);  // npos + 1 is 0
-    handler.begin(path);
+    if (handler.begin) handler.begin(path);
   }
 
   void text(std::string_view characters) {
@@ -102,7 +102,7 @@ struct XmlRun {
   void end() {
     const Open done = std::move(open.back());
     open.pop_back();
-    handler.end(path, done.text);
+    if (handler.end) handler.end(path, done.text);
     path.resize(done.path_size);
   }
 };
@@ -129,7 +129,7 @@ extern "C" void fsdp_xml_doctype(void* run, const char*, const char*, const char
 
 }  // namespace
 
-void parse_xml(std::string_view document, XmlHandler& handler) {
+void parse_xml(std::string_view document, const XmlHandler& handler) {
   const Expat& expat = expat_library();
   const std::unique_ptr<void, void (*)(void*)> parser(expat.create(nullptr), expat.free);
   if (!parser) throw std::bad_alloc();

@@ -96,10 +96,10 @@ class LocalAtomicFolder : public SharedFolder, private LocalOutput {
         is_kept(name) ? open_for_output(at.folder, at.name, O_RDWR | O_CREAT | O_NOFOLLOW, 0666)
                       : create_for_output(at.folder, at.name, at.shown);
     if (fd.get() < 0) throw_errno(at.shown);
-    files_.push_back({name, std::make_unique<OutputFile>(std::move(fd), at.shown, options_.sync,
-                                                         options_.seal)});
-    files_.back().file->set_member(name);
-    return *files_.back().file;
+    files_.push_back(
+        std::make_unique<OutputFile>(std::move(fd), at.shown, options_.sync, options_.seal));
+    files_.back()->set_member(name);
+    return *files_.back();
   }
 
   Sharing link_file(const std::string& name, const File& source, SharingOptions options,
@@ -143,11 +143,6 @@ class LocalAtomicFolder : public SharedFolder, private LocalOutput {
     std::string name;   // in `folder`
     std::string shown;  // for messages
   };
-  struct Added {
-    std::string name;  // relative to the folder
-    std::unique_ptr<OutputFile> file;
-  };
-
   // Throws if the file or folder at the destination must stay.
   Standing check_destination() const {
     const auto info = place_.existing();
@@ -209,7 +204,7 @@ class LocalAtomicFolder : public SharedFolder, private LocalOutput {
   // added yet.
   bool is_kept(const std::string& name) const {
     return options_.journal->kept_files().contains(name) &&
-           std::ranges::none_of(files_, [&](const Added& a) { return a.name == name; });
+           std::ranges::none_of(files_, [&](const auto& file) { return file->member() == name; });
   }
 
   // Removes what an earlier run left in the folder, except files with bytes to keep.
@@ -230,14 +225,14 @@ class LocalAtomicFolder : public SharedFolder, private LocalOutput {
     if (!invitation_.empty() && ::unlinkat(temporary_.get(), invitation_.c_str(), 0) != 0)
       throw_errno(cat(place_.shown(), "/", invitation_));
     refuse_strangers();
-    for (const Added& added : files_) added.file->finish(options_.sync);
+    for (const auto& file : files_) file->finish(options_.sync);
   }
 
   // Throws kMismatch unless all kept files are files of this output: a modified journal may name
   // others.
   void refuse_strangers() const {
     std::set<std::string> strangers = options_.journal->kept_files();
-    for (const Added& added : files_) strangers.erase(added.name);
+    for (const auto& file : files_) strangers.erase(file->member());
     if (strangers.empty()) return;
     throw Error(ErrorCode::kMismatch,
                 cat(place_.shown(), ": ", quote(*strangers.begin(), 200),
@@ -247,8 +242,7 @@ class LocalAtomicFolder : public SharedFolder, private LocalOutput {
 
   // Requires: all files were finished.
   void write_seal() {
-    for (const Added& added : files_)
-      sealed_.push_back({added.name, added.file->bytes(), added.file->crc()});
+    for (const auto& file : files_) sealed_.push_back({file->member(), file->bytes(), file->crc()});
     const std::string text = seal_text(sealed_);
     const Member at = member(std::string(kSealName));
     FileDescriptor fd = open_for_output(at.folder, at.name, O_RDWR | O_CREAT | O_EXCL, 0666);
@@ -330,7 +324,7 @@ class LocalAtomicFolder : public SharedFolder, private LocalOutput {
   }
 
   std::map<std::string, FileDescriptor> folders_;  // inside the temporary
-  std::vector<Added> files_;
+  std::vector<std::unique_ptr<OutputFile>> files_;
   std::vector<SealedFile> sealed_;  // further files that the seal lists
   // The name of an empty file in the folder; empty: no process was invited.
   std::string invitation_;

@@ -45,23 +45,20 @@ bool hard_link(const File& source, int folder, const std::string& name, const st
 
 // Hands out the whole file, a part at a time.
 template <typename Take>
-void read_parts(const File& source, const Take& take) {
+void read_whole(const File& source, const Take& take) {
   std::vector<std::byte> buffer(std::min<std::uint64_t>(kCopyBufferBytes, source.size()));
-  for (std::uint64_t at = 0; at < source.size();) {
-    throw_if_interrupted();
-    const auto count =
-        static_cast<std::size_t>(std::min<std::uint64_t>(buffer.size(), source.size() - at));
-    source.read_at(at, std::span(buffer).first(count));
-    take(at, std::span<const std::byte>(buffer).first(count));
-    at += count;
-  }
+  read_parts(source, 0, source.size(), buffer,
+             [&](std::uint64_t at, std::span<const std::byte> bytes) {
+               throw_if_interrupted();
+               take(at, bytes);
+             });
 }
 
 }  // namespace
 
 void copy_bytes(const File& source, OutputFile& out, const SharingOptions& options) {
   out.reserve(source.size());
-  read_parts(source, [&](std::uint64_t at, std::span<const std::byte> bytes) {
+  read_whole(source, [&](std::uint64_t at, std::span<const std::byte> bytes) {
     out.write_at(at, bytes);
     if (options.copied_crc != nullptr) *options.copied_crc = crc32(*options.copied_crc, bytes);
     if (options.on_copied) options.on_copied(bytes.size());
@@ -91,7 +88,7 @@ bool on_one_file_system(const File& source, const std::filesystem::path& folder)
 
 std::uint32_t crc_of(const File& file) {
   std::uint32_t crc = 0;
-  read_parts(file,
+  read_whole(file,
              [&](std::uint64_t, std::span<const std::byte> bytes) { crc = crc32(crc, bytes); });
   return crc;
 }

@@ -50,7 +50,10 @@ class Journal : public Interface {
   // Throws: kIo; what Team::exchange throws.
   virtual void meet(const OutputPlace&) {}
   // Returns the files of a folder that hold bytes of an earlier run; the others are removed.
-  virtual const std::set<std::string>& kept_files() const;
+  virtual const std::set<std::string>& kept_files() const {
+    static const std::set<std::string> none;
+    return none;
+  }
   // Returns whether the temporary stays for a later run.
   virtual bool keeps() const noexcept { return false; }
   // Called when the output is in place, or its temporary is about to be removed.
@@ -59,7 +62,10 @@ class Journal : public Interface {
   // For the code that writes the bytes.
   //
   // What an earlier run wrote, the same for every member of a team.
-  virtual const std::vector<JournalEntry>& found() const;
+  virtual const std::vector<JournalEntry>& found() const {
+    static const std::vector<JournalEntry> none;
+    return none;
+  }
   // Returns the error for records in `found` that cannot be used.
   virtual Error damaged(const std::string& what) const { return {ErrorCode::kMismatch, what}; }
   // Returns the number of bytes that may be written, to `files` files at once, before the next
@@ -71,6 +77,9 @@ class Journal : public Interface {
 };
 
 // Returns the journal that records nothing.
-const std::shared_ptr<Journal>& no_journal();
+inline const std::shared_ptr<Journal>& no_journal() {
+  static const auto journal = std::make_shared<Journal>();
+  return journal;
+}
 
 }  // namespace fsdp::formats

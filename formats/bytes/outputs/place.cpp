@@ -18,6 +18,10 @@ namespace {
 // comes from another writer.
 constexpr int kMaxAttempts = 100;
 
+bool same_inode(const struct stat& a, const struct stat& b) {
+  return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
 Error busy(const std::string& shown, const std::string& temporary) {
   return Error(ErrorCode::kBusy, shown, ": is being written by another process, which holds ",
                temporary);
@@ -57,10 +61,8 @@ std::filesystem::path OutputPlace::path_of_temporary() const {
   if (::fstat(parent_.get(), &opened) != 0) throw_errno(shown_);
   for (const std::string& folder : {cat("/proc/self/fd/", parent_.get()), folder_}) {
     struct stat named {};
-    if (::stat(folder.c_str(), &named) == 0 && named.st_dev == opened.st_dev &&
-        named.st_ino == opened.st_ino) {
+    if (::stat(folder.c_str(), &named) == 0 && same_inode(named, opened))
       return std::filesystem::path(folder) / temporary_;
-    }
   }
   throw Error(ErrorCode::kIo,
               shown_ + ": its folder was moved, and without /proc the output cannot be read back");
@@ -77,8 +79,7 @@ bool OutputPlace::stands_for(const std::string& name, int fd) const {
   struct stat named {};
   struct stat opened {};
   return ::fstatat(parent_.get(), name.c_str(), &named, AT_SYMLINK_NOFOLLOW) == 0 &&
-         ::fstat(fd, &opened) == 0 && named.st_dev == opened.st_dev &&
-         named.st_ino == opened.st_ino;
+         ::fstat(fd, &opened) == 0 && same_inode(named, opened);
 }
 
 int OutputPlace::unlink_temporary() const noexcept {
@@ -146,18 +147,14 @@ FileDescriptor OutputPlace::take_leftover(const std::function<bool(int)>& keeps)
   const int flags = kind_ == OutputKind::kFile ? O_RDWR | O_NONBLOCK : O_RDONLY | O_DIRECTORY;
   FileDescriptor fd = open_for_output(parent_.get(), temporary_, flags | O_NOFOLLOW, 0);
   struct stat info {};
-  if (fd.get() < 0 || ::fstat(fd.get(), &info) != 0) {
-    if (errno == ENOENT) return FileDescriptor();
-    if (errno == ELOOP || errno == ENOTDIR || errno == EISDIR) {
-      throw Error(ErrorCode::kNotRegular, shown_, ": ", shown_temporary(),
-                  " is in the way; remove it");
-    }
-    throw_errno(cat(shown_, ": ", shown_temporary()));
-  }
-  if (kind_ == OutputKind::kFile && !S_ISREG(info.st_mode)) {
+  const bool opened = fd.get() >= 0 && ::fstat(fd.get(), &info) == 0;
+  if (!opened && errno == ENOENT) return FileDescriptor();
+  if (opened ? kind_ == OutputKind::kFile && !S_ISREG(info.st_mode)
+             : errno == ELOOP || errno == ENOTDIR || errno == EISDIR) {
     throw Error(ErrorCode::kNotRegular, shown_, ": ", shown_temporary(),
                 " is in the way; remove it");
   }
+  if (!opened) throw_errno(cat(shown_, ": ", shown_temporary()));
   const Locked locked = try_lock(fd.get(), shown_);
   if (locked == Locked::kUnsupported) {
     throw Error(ErrorCode::kBusy, shown_, ": ", shown_temporary(),

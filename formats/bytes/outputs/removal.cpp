@@ -22,62 +22,46 @@ constexpr std::string_view kRemovedSuffix = ".fsdp-removed";
 constexpr std::size_t kMaxMembers = 1'000'000;
 constexpr int kMaxRemovedDepth = 16;
 
-std::string removed_name_of(const std::string& name) {
-  return cat(".", name, kRemovedSuffix);
+// Adds the state of `name` in an open folder, at `path` below the checkpoint, and of what is in it.
+// Returns false if there is nothing of that name.
+bool add_state(int folder, const std::string& name, const std::string& path, int depth,
+               const std::string& shown, RemovableState& state) {
+  const std::string words = path.empty() ? shown : cat(shown, ": ", quote(path, 200));
+  struct stat info {};
+  if (::fstatat(folder, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) {
+    if (errno == ENOENT) return false;
+    throw_errno(words);
+  }
+  if (state.size() == kMaxMembers)
+    throw Error(ErrorCode::kLimitEntries, shown, ": holds more than ", kMaxMembers, " files");
+  RemovableMember member;
+  member.name = path;
+  member.is_folder = S_ISDIR(info.st_mode);
+  member.is_regular = S_ISREG(info.st_mode);
+  member.device = info.st_dev;
+  member.inode = info.st_ino;
+  member.bytes = member.is_folder ? 0 : static_cast<std::uint64_t>(info.st_size);
+  member.mtime_ns =
+      static_cast<std::int64_t>(info.st_mtim.tv_sec) * 1'000'000'000 + info.st_mtim.tv_nsec;
+  state.push_back(member);
+  if (!member.is_folder) return true;
+  if (depth == kMaxRemovedDepth) {
+    throw Error(ErrorCode::kLimitDepth, words, ": folders are more than ", kMaxRemovedDepth,
+                " deep");
+  }
+  const FileDescriptor inner = open_folder_in(folder, name, words);
+  for (const std::string& one : names_in(inner.get(), words))
+    add_state(inner.get(), one, path.empty() ? one : cat(path, "/", one), depth + 1, shown, state);
+  return true;
 }
 
-bool is_removed_name(const std::string& name) {
-  return name.starts_with('.') && name.size() > kRemovedSuffix.size() + 1 &&
-         name.ends_with(kRemovedSuffix);
+// Returns nothing if there is nothing of that name.
+std::optional<RemovableState> state_of(int parent, const std::string& name,
+                                       const std::string& shown) {
+  RemovableState state;
+  return add_state(parent, name, "", 0, shown, state) ? std::optional(std::move(state))
+                                                      : std::nullopt;
 }
-
-class StateTaker {
- public:
-  explicit StateTaker(std::string shown) : shown_(std::move(shown)) {}
-
-  // Returns nothing if there is nothing of that name.
-  std::optional<RemovableState> take(int parent, const std::string& name) {
-    if (!add(parent, name, "", 0)) return std::nullopt;
-    return std::move(state_);
-  }
-
- private:
-  bool add(int folder, const std::string& name, const std::string& path, int depth) {
-    struct stat info {};
-    if (::fstatat(folder, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) {
-      if (errno == ENOENT) return false;
-      throw_errno(shown_of(path));
-    }
-    if (state_.size() == kMaxMembers)
-      throw Error(ErrorCode::kLimitEntries, shown_, ": holds more than ", kMaxMembers, " files");
-    RemovableMember member;
-    member.name = path;
-    member.is_folder = S_ISDIR(info.st_mode);
-    member.is_regular = S_ISREG(info.st_mode);
-    member.device = info.st_dev;
-    member.inode = info.st_ino;
-    member.bytes = member.is_folder ? 0 : static_cast<std::uint64_t>(info.st_size);
-    member.mtime_ns =
-        static_cast<std::int64_t>(info.st_mtim.tv_sec) * 1'000'000'000 + info.st_mtim.tv_nsec;
-    state_.push_back(member);
-    if (!member.is_folder) return true;
-    if (depth == kMaxRemovedDepth) {
-      throw Error(ErrorCode::kLimitDepth, shown_of(path), ": folders are more than ",
-                  kMaxRemovedDepth, " deep");
-    }
-    const FileDescriptor inner = open_folder_in(folder, name, shown_of(path));
-    for (const std::string& one : names_in(inner.get(), shown_of(path)))
-      add(inner.get(), one, path.empty() ? one : cat(path, "/", one), depth + 1);
-    return true;
-  }
-
-  std::string shown_of(const std::string& path) const {
-    return path.empty() ? shown_ : cat(shown_, ": ", quote(path, 200));
-  }
-
-  std::string shown_;
-  RemovableState state_;
-};
 
 // Removes a file, or a folder with everything in it; it is not an error if something is gone
 // already.  Does not follow links.
@@ -144,7 +128,7 @@ FileDescriptor RunFolder::open_parent(const std::filesystem::path& below) const 
 
 RemovableState RunFolder::state(const std::filesystem::path& below) const {
   const FileDescriptor parent = open_parent(below);
-  auto state = StateTaker(shown(below)).take(parent.get(), below.filename().native());
+  auto state = state_of(parent.get(), below.filename().native(), shown(below));
   if (!state) throw Error(ErrorCode::kNotFound, shown(below) + ": is gone");
   return std::move(*state);
 }
@@ -153,14 +137,14 @@ void RunFolder::remove(const std::filesystem::path& below, const RemovableState&
   const std::string name = below.filename().native();
   const std::string words = shown(below);
   const FileDescriptor parent = open_parent(below);
-  const auto now = StateTaker(words).take(parent.get(), name);
+  const auto now = state_of(parent.get(), name, words);
   if (!now) return;
   if (*now != state) throw changed(words);
-  const std::string removed = removed_name_of(name);
+  const std::string removed = cat(".", name, kRemovedSuffix);
   if (!rename_in(parent.get(), name, removed, words)) return;
   // Under its new name only a writer that had it open can still reach it.
   try {
-    if (StateTaker(words).take(parent.get(), removed) != state) throw changed(words);
+    if (state_of(parent.get(), removed, words) != state) throw changed(words);
   } catch (...) {
     rename_in(parent.get(), removed, name, words);
     throw;
@@ -181,7 +165,9 @@ std::vector<std::filesystem::path> RunFolder::leftovers_beside(
   const FileDescriptor parent = open_parent(below);
   std::vector<std::filesystem::path> leftovers;
   for (const std::string& name : names_in(parent.get(), shown(below))) {
-    if (is_removed_name(name)) leftovers.push_back(below.parent_path() / name);
+    const bool removed = name.starts_with('.') && name.size() > kRemovedSuffix.size() + 1 &&
+                         name.ends_with(kRemovedSuffix);
+    if (removed) leftovers.push_back(below.parent_path() / name);
   }
   return leftovers;
 }

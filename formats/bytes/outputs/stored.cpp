@@ -76,8 +76,9 @@ class StoredAtomicFolder : public AtomicFolder {
   StoredAtomicFolder(const std::filesystem::path& destination, const OutputOptions& options)
       : options_(options), output_(output_at(destination, options, OutputKind::kFolder)) {}
   OutputFile& add_file(const std::string& name) override {
-    files_.push_back({name, add_to(*output_, name, options_.seal)});
-    return *files_.back().file;
+    files_.push_back(add_to(*output_, name, options_.seal));
+    files_.back()->set_member(name);
+    return *files_.back();
   }
   // A store shares nothing: the bytes are sent.
   Sharing link_file(const std::string& name, const File& source, SharingOptions sharing,
@@ -88,7 +89,7 @@ class StoredAtomicFolder : public AtomicFolder {
     return Sharing::kCopy;
   }
   void commit() override {
-    for (const auto& added : files_) added.file->finish(false);
+    for (const auto& file : files_) file->finish(false);
     output_->await_sent();
     look_before_commit(output_->spooled(), output_->shown(), options_);
     if (options_.seal) write_seal();
@@ -98,21 +99,16 @@ class StoredAtomicFolder : public AtomicFolder {
  private:
   void write_seal() {
     std::vector<SealedFile> sealed;
-    for (const auto& added : files_)
-      sealed.push_back({added.name, added.file->bytes(), added.file->crc()});
+    for (const auto& file : files_) sealed.push_back({file->member(), file->bytes(), file->crc()});
     const std::string text = seal_text(std::move(sealed));
     OutputFile& seal = add_file(std::string(kSealName));
     seal.write_at(0, std::as_bytes(std::span(text)));
     seal.finish(false);
   }
 
-  struct Added {
-    std::string name;
-    std::unique_ptr<OutputFile> file;
-  };
   const OutputOptions options_;
   std::unique_ptr<StoredOutput> output_;
-  std::vector<Added> files_;
+  std::vector<std::unique_ptr<OutputFile>> files_;
 };
 
 }  // namespace

@@ -34,55 +34,6 @@ Credentials parse_credentials(const std::string& text, const std::string& what) 
   return found;
 }
 
-// Reads the role of this machine with a session token; nullopt: no such service.
-class InstanceService {
- public:
-  InstanceService(HttpClient& client, Address address)
-      : client_(client), address_(std::move(address)) {}
-
-  std::optional<Credentials> ask() const {
-    const auto token =
-        send("PUT", "/latest/api/token", {{"x-aws-ec2-metadata-token-ttl-seconds", "21600"}});
-    if (!token || token->head.status != 200) return std::nullopt;
-    const std::pair<std::string, std::string> field{"x-aws-ec2-metadata-token", token->text};
-    const std::string path = "/latest/meta-data/iam/security-credentials/";
-    const auto roles = send("GET", path, {field});
-    if (!roles || roles->head.status != 200) return std::nullopt;
-    const std::string role = roles->text.substr(0, roles->text.find_first_of("\r\n"));
-    if (role.empty()) return std::nullopt;
-    const auto answer = send("GET", path + encode_path(role), {field});
-    const std::string what = "the credentials of this machine's role";
-    if (!answer)
-      throw Error(ErrorCode::kNetwork, what + ": the metadata service stopped answering");
-    if (answer->head.status != 200) throw refusal(what, *answer, Dialect());
-    return parse_credentials(answer->text, what);
-  }
-
- private:
-  std::optional<HttpAnswer> send(const char* method, const std::string& path,
-                                 std::vector<std::pair<std::string, std::string>> fields) const {
-    HttpRequest request;
-    request.method = method;
-    request.url = Address{address_.scheme, address_.authority, path}.text();
-    request.fields = std::move(fields);
-    request.timeout = std::chrono::seconds(1);
-    request.past_proxies = true;
-    // Most machines are not in a cloud: a service that does not answer at once is absent.
-    for (int tries = 0; tries < 2; ++tries) {
-      try {
-        HttpAnswer answer = client_.send(request, nullptr);
-        if (answer.head.status < 500) return answer;
-      } catch (const TransferError&) {
-        continue;
-      }
-    }
-    return std::nullopt;
-  }
-
-  HttpClient& client_;
-  const Address address_;
-};
-
 }  // namespace
 
 std::optional<Credentials> container_credentials(HttpClient& client) {
@@ -119,10 +70,42 @@ std::optional<Credentials> instance_credentials(HttpClient& client) {
                    ? "http://[fd00:ec2::254]"
                    : "http://169.254.169.254";
   }
-  auto address = parse_address(endpoint);
+  const auto address = parse_address(endpoint);
   if (!address)
     throw Error(ErrorCode::kUsage, "AWS_EC2_METADATA_SERVICE_ENDPOINT is not an http URL");
-  return InstanceService(client, *std::move(address)).ask();
+  const auto send = [&](const char* method, const std::string& path,
+                        std::pair<std::string, std::string> field) -> std::optional<HttpAnswer> {
+    HttpRequest request;
+    request.method = method;
+    request.url = Address{address->scheme, address->authority, path}.text();
+    request.fields = {std::move(field)};
+    request.timeout = std::chrono::seconds(1);
+    request.past_proxies = true;
+    // Most machines are not in a cloud: a service that does not answer at once is absent.
+    for (int tries = 0; tries < 2; ++tries) {
+      try {
+        HttpAnswer answer = client.send(request, nullptr);
+        if (answer.head.status < 500) return answer;
+      } catch (const TransferError&) {
+        continue;
+      }
+    }
+    return std::nullopt;
+  };
+  const auto token =
+      send("PUT", "/latest/api/token", {"x-aws-ec2-metadata-token-ttl-seconds", "21600"});
+  if (!token || token->head.status != 200) return std::nullopt;
+  const std::pair<std::string, std::string> field{"x-aws-ec2-metadata-token", token->text};
+  const std::string path = "/latest/meta-data/iam/security-credentials/";
+  const auto roles = send("GET", path, field);
+  if (!roles || roles->head.status != 200) return std::nullopt;
+  const std::string role = roles->text.substr(0, roles->text.find_first_of("\r\n"));
+  if (role.empty()) return std::nullopt;
+  const auto answer = send("GET", path + encode_path(role), field);
+  const std::string what = "the credentials of this machine's role";
+  if (!answer) throw Error(ErrorCode::kNetwork, what + ": the metadata service stopped answering");
+  if (answer->head.status != 200) throw refusal(what, *answer, Dialect());
+  return parse_credentials(answer->text, what);
 }
 
 }  // namespace fsdp::formats

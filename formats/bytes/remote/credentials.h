@@ -21,6 +21,16 @@ struct Credentials {
   std::int64_t expires = 0;  // in seconds since the epoch; 0: never
 };
 
+// Reads AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN; nullopt:
+// neither id nor key is set.  Throws: kUsage if only one of them is set.
+std::optional<Credentials> environment_keys();
+// Reads aws_access_key_id, aws_secret_access_key and aws_session_token; nullopt: there is no id.
+// Throws: kUsage for an id without a key.
+std::optional<Credentials> profile_keys(const Profile& profile);
+// Refuses a profile with an unsupported source of credentials, instead of using other credentials.
+// Throws: kUnsupported.
+void refuse_other_sources(const Profile& profile);
+
 // Finds credentials where the tools of AWS find them, in their order: the environment, the role of
 // a web identity, the role and then the keys of the profile, the container, the machine (IMDSv2).
 // Returns empty ones for FSDP_CKPT_ANONYMOUS=1.

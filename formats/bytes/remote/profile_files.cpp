@@ -8,6 +8,7 @@
 
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
+#include "formats/bytes/http/headers.h"
 #include "formats/bytes/store/small_file.h"
 
 namespace fsdp::formats {
@@ -17,19 +18,12 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kMostFileBytes = std::size_t{4} << 20U;
 
-std::string_view without_blanks(std::string_view text) {
-  constexpr std::string_view kBlanks = " \t\r";
-  const std::size_t begin = text.find_first_not_of(kBlanks);
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(kBlanks) - begin + 1);
-}
-
 // Removes a comment: "#" or ";" after a blank.  Without the blank it belongs to the value, such as
 // a key.
 std::string_view without_comment(std::string_view value) {
   for (std::size_t i = 1; i < value.size(); ++i) {
     const bool blank = value[i - 1] == ' ' || value[i - 1] == '\t';
-    if (blank && (value[i] == '#' || value[i] == ';')) return without_blanks(value.substr(0, i));
+    if (blank && (value[i] == '#' || value[i] == ';')) return trimmed(value.substr(0, i));
   }
   return value;
 }
@@ -39,7 +33,7 @@ std::string section_name(std::string_view line) {
   const std::size_t end = line.find(']');
   if (end == std::string_view::npos) return {};
   std::string name;
-  for (const char c : without_blanks(line.substr(1, end - 1))) {
+  for (const char c : trimmed(line.substr(1, end - 1))) {
     const bool blank = c == ' ' || c == '\t';
     if (!blank) {
       name += c;
@@ -97,7 +91,7 @@ void Profile::add(std::string_view text, bool in_config, const std::string& path
     const std::string_view line = text.substr(0, end);
     text.remove_prefix(std::min(end + 1, text.size()));
     ++number;
-    const std::string_view words = without_blanks(line);
+    const std::string_view words = trimmed(line);
     if (words.empty() || words[0] == '#' || words[0] == ';') continue;
     if (words[0] == '[') {
       section = section_name(words);
@@ -117,11 +111,8 @@ void Profile::add(std::string_view text, bool in_config, const std::string& path
       throw Error(ErrorCode::kUsage, escape(path), ": line ", number,
                   " is neither \"[section]\" nor \"name = value\"");
     }
-    std::string name(without_blanks(words.substr(0, equals)));
-    std::ranges::transform(name, name.begin(), [](char c) {
-      return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-    });
-    const std::string_view value = without_comment(without_blanks(words.substr(equals + 1)));
+    std::string name = lower_case(trimmed(words.substr(0, equals)));
+    const std::string_view value = without_comment(trimmed(words.substr(equals + 1)));
     if (!nested) outer = value.empty() ? name : std::string();
     if (nested && outer.empty()) continue;
     if (nested) name = cat(outer, ".", name);

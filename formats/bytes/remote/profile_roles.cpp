@@ -10,7 +10,6 @@
 #include "formats/bytes/base/text.h"
 #include "formats/bytes/http/headers.h"
 #include "formats/bytes/remote/credential_services.h"
-#include "formats/bytes/remote/plain_keys.h"
 #include "formats/bytes/remote/token_service.h"
 
 namespace fsdp::formats {

@@ -37,11 +37,6 @@ std::optional<Address> endpoint_of(const std::string& value, std::string_view so
   return address;
 }
 
-std::string amazon_host(const std::string& region) {
-  const bool china = region.starts_with("cn-");
-  return cat("s3.", region, ".amazonaws.com", china ? ".cn" : "");
-}
-
 }  // namespace
 
 S3Settings amazon_settings(const Profile& profile) {
@@ -104,8 +99,11 @@ Address s3_address(const S3Settings& settings, const std::string& region, const 
   const bool dots = place.bucket.find('.') != std::string::npos;
   const bool in_path = settings.style == S3Style::kPath ||
                        (settings.style == S3Style::kAuto && (settings.endpoint || dots));
+  const bool china = region.starts_with("cn-");
   Address address =
-      settings.endpoint ? *settings.endpoint : Address{"https", amazon_host(region), ""};
+      settings.endpoint
+          ? *settings.endpoint
+          : Address{"https", cat("s3.", region, ".amazonaws.com", china ? ".cn" : ""), ""};
   if (in_path) {
     address.target += '/' + encode_path(place.bucket);
     if (!place.key.empty()) address.target += '/' + encode_path(place.key);

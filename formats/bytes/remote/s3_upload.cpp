@@ -24,19 +24,34 @@ NetworkLimits limits_for(std::uint64_t bytes) {
   return limits;
 }
 
-Error exists_error(const std::string& shown) {
-  return {ErrorCode::kExists, shown + ": exists"};
-}
-
-// Returns if the file is in place after a request that failed with `why`; throws otherwise.
-// `lost`: that request, or an earlier attempt, got no answer.
-void settle(S3Client& client, const S3Place& place, const OwnFile& own, const Error& why,
-            bool lost) {
+// Makes a file visible by `ask`, which counts its attempts; `give_up` is called after an answer was
+// lost.  Returns if the file is in place then.  See Note [answers that are lost].
+void make_visible(S3Client& client, const S3Place& place, const std::string& shown, bool only_new,
+                  OwnFile own, const std::function<HttpAnswer(int& tries)>& ask,
+                  const std::function<void()>& give_up = nullptr) {
+  int tries = 0;
+  bool lost = false;
+  std::optional<Error> why;
+  try {
+    const HttpAnswer answer = ask(tries);
+    if (answer.succeeded()) return;
+    lost = tries > 1;
+    own.size_tells = own.size_tells && lost && is_missing(answer.head.status);
+    why = only_new && answer.head.status == 412 ? Error(ErrorCode::kExists, shown + ": exists")
+                                                : refusal(shown, answer, client.dialect());
+  } catch (const Error& error) {
+    if (tries == 0) throw;
+    lost = true;
+    own.size_tells = false;
+    why = error;
+  }
+  if (lost && give_up) give_up();
   const std::optional<bool> found = is_in_place(client, place, own);
   if (found == true) return;
   if (!found && lost)
-    throw UncertainError(cat(why.what(), "; the server does not say whether the file is in place"));
-  throw why;
+    throw UncertainError(
+        cat(why->what(), "; the server does not say whether the file is in place"));
+  throw *why;
 }
 
 }  // namespace
@@ -56,22 +71,10 @@ void put_s3_file(S3Client& client, const std::string& url, std::span<const std::
   request.body = bytes;
   request.once = true;  // so that tries are counted
   Patience patience(escape(url), limits_for(bytes.size()));
-  int tries = 0;
-  bool lost = false;
-  std::optional<Error> why;
-  try {
-    const HttpAnswer answer = client.send(patience, std::move(request), nullptr, kMiB,
-                                          [&](S3Request& /*request*/) { ++tries; });
-    if (answer.succeeded()) return;
-    lost = tries > 1;
-    why = answer.head.status == 412 ? exists_error(patience.place())
-                                    : refusal(patience.place(), answer, client.dialect());
-  } catch (const Error& error) {
-    if (tries == 0) throw;
-    lost = true;
-    why = error;
-  }
-  settle(client, place, own, *why, lost);
+  make_visible(client, place, patience.place(), only_new, own, [&](int& tries) {
+    return client.send(patience, std::move(request), nullptr, kMiB,
+                       [&](S3Request& /*request*/) { ++tries; });
+  });
 }
 
 S3Upload::S3Upload(S3Client& client, std::string url, std::uint64_t bytes)
@@ -140,29 +143,14 @@ void S3Upload::complete(bool only_new) {
     return s3_completion(etags_);
   }();
   beginnings_.abort(client_, place_, id_);
-  OwnFile own{mark_, bytes_};
-  int tries = 0;
-  bool lost = false;
-  std::optional<Error> why;
-  try {
-    const HttpAnswer answer = ask_to_complete(body, only_new, tries);
-    if (answer.succeeded()) {
-      completed_ = true;
-      return;
-    }
-    lost = tries > 1;
-    // If the upload is gone on a later attempt, an earlier attempt completed it.
-    own.size_tells = lost && is_missing(answer.head.status);
-    why = only_new && answer.head.status == 412 ? exists_error(shown_)
-                                                : refusal(shown_, answer, client_.dialect());
-  } catch (const Error& error) {
-    if (tries == 0) throw;
-    lost = true;
-    why = error;
-  }
-  // After the abort, the upload cannot be completed any more.
-  if (lost) client_.try_to_send({"DELETE", place_, {{"uploadId", id_}}});
-  settle(client_, place_, own, *why, lost);
+  // If the upload is gone on a later attempt, an earlier attempt completed it.
+  make_visible(
+      client_, place_, shown_, only_new, {mark_, bytes_, true},
+      [&](int& tries) { return ask_to_complete(body, only_new, tries); },
+      // After the abort, the upload cannot be completed any more.
+      [&] {
+        client_.try_to_send({"DELETE", place_, {{"uploadId", id_}}});
+      });
   completed_ = true;
 }
 

@@ -22,42 +22,19 @@ namespace {
 constexpr const char* kGlobalRegion = "us-east-1";
 constexpr const char* kVersion = "2011-06-15";
 
-class StsHandler final : public XmlHandler {
- public:
-  explicit StsHandler(const std::string& action)
-      : root_(cat(action, "Response/", action, "Result/Credentials/")) {}
-  Credentials found;
-  void end(std::string_view path, const std::string& text) override {
-    if (!path.starts_with(root_)) return;
-    path.remove_prefix(root_.size());
-    if (path == "AccessKeyId") found.id = text;
-    if (path == "SecretAccessKey") found.key = Secret(text);
-    if (path == "SessionToken") found.token = Secret(text);
-    if (path == "Expiration") found.expires = expiry_of(text);
-  }
-
- private:
-  std::string root_;
-};
-
 // Words the refusals of the token service.
 class StsDialect final : public Dialect {
  public:
   std::string words(const HttpAnswer& answer) const override {
-    class Handler final : public XmlHandler {
-     public:
-      std::string code;
-      void end(std::string_view path, const std::string& text) override {
-        if (path == "ErrorResponse/Error/Code") code = text;
-      }
-    } handler;
+    std::string code;
     try {
-      parse_xml(answer.text, handler);
+      parse_xml(answer.text, {.end = [&](std::string_view path, const std::string& text) {
+                  if (path == "ErrorResponse/Error/Code") code = text;
+                }});
     } catch (const Error& e) {
       if (e.code() != ErrorCode::kNetwork) throw;  // not XML: the status number must suffice
     }
-    return std::to_string(answer.head.status) +
-           (handler.code.empty() ? std::string() : ' ' + quote(handler.code));
+    return std::to_string(answer.head.status) + (code.empty() ? code : ' ' + quote(code));
   }
 };
 
@@ -95,7 +72,7 @@ Address sts_address(const Profile& profile, const std::string& what) {
 Credentials ask_sts(HttpClient& client, const Profile& profile, const std::string& what,
                     const Query& form, const Credentials* source) {
   const Address address = sts_address(profile, what);
-  const Secret text(encode_query(form));
+  const Secret body(encode_query(form));
   const std::string region = sts_region(profile);
   Patience patience(what, service_limits());
   const StsDialect dialect;
@@ -104,7 +81,7 @@ Credentials ask_sts(HttpClient& client, const Profile& profile, const std::strin
     request.method = "POST";
     request.url = address.text();
     request.fields = {{"content-type", "application/x-www-form-urlencoded"}};
-    request.body = std::as_bytes(std::span(text.reveal()));
+    request.body = std::as_bytes(std::span(body.reveal()));
     request.timeout = patience.left();
     if (source != nullptr) {
       sign(request, address, *source,
@@ -118,10 +95,19 @@ Credentials ask_sts(HttpClient& client, const Profile& profile, const std::strin
     if (!refused) throw refusal(what, answer, dialect);
     throw Error(ErrorCode::kAccess, what, ": the server refuses: ", dialect.words(answer));
   }
-  StsHandler handler(form.front().second);
-  parse_xml(answer.text, handler);
-  if (handler.found.id.empty() || handler.found.key.empty()) throw no_credentials(what);
-  return std::move(handler.found);
+  const std::string& action = form.front().second;
+  const std::string root = cat(action, "Response/", action, "Result/Credentials/");
+  Credentials found;
+  parse_xml(answer.text, {.end = [&](std::string_view path, const std::string& text) {
+              if (!path.starts_with(root)) return;
+              path.remove_prefix(root.size());
+              if (path == "AccessKeyId") found.id = text;
+              if (path == "SecretAccessKey") found.key = Secret(text);
+              if (path == "SessionToken") found.token = Secret(text);
+              if (path == "Expiration") found.expires = expiry_of(text);
+            }});
+  if (found.id.empty() || found.key.empty()) throw no_credentials(what);
+  return found;
 }
 
 std::string session_or(std::string name) {

@@ -13,10 +13,6 @@ namespace {
 
 constexpr std::size_t kMostPlaces = 100'000;
 
-bool names_nothing(int status) {
-  return status == 404 || status == 410;
-}
-
 // Takes the head of an answer and none of its body.
 class HeadOnly final : public HttpSink {
  public:
@@ -75,7 +71,7 @@ std::optional<StoredFile> WebStore::find(const std::string& url) const {
   const Address home = home_of(url);
   Patience patience(escape(url));
   HttpAnswer answer = ask(patience, "HEAD", home, nullptr, nullptr);
-  if (names_nothing(answer.head.status)) return std::nullopt;
+  if (is_missing(answer.head.status)) return std::nullopt;
   auto file = answer.succeeded() ? file_of_head(answer.head) : std::nullopt;
   if (file) return file;
   // Some servers lack HEAD, or sign addresses for GET only.
@@ -83,7 +79,7 @@ std::optional<StoredFile> WebStore::find(const std::string& url) const {
   answer = ask(
       patience, "GET", home,
       [](HttpRequest& request) { request.fields.emplace_back("range", "bytes=0-0"); }, &sink);
-  if (names_nothing(answer.head.status)) return std::nullopt;
+  if (is_missing(answer.head.status)) return std::nullopt;
   if (answer.head.status == 416) {
     const std::string* range = answer.head.find("content-range");
     if (range != nullptr && *range == "bytes */0") return StoredFile{};
@@ -166,7 +162,7 @@ std::optional<Store::Content> WebStore::fetch(const std::string& url,
   const HttpAnswer answer =
       ask(patience, "GET", home_of(url), nullptr, &sink,
           [&](const HttpHead& head) { elsewhere = describe_elsewhere(head, said) || elsewhere; });
-  if (names_nothing(answer.head.status)) return std::nullopt;
+  if (is_missing(answer.head.status)) return std::nullopt;
   if (!answer.succeeded()) throw refusal(patience.place(), answer, Dialect());
   if (elsewhere) sink.content.file.version = said.version;
   return std::move(sink.content);

@@ -13,9 +13,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-PlaceKind kind_from(const fs::file_status& status, const std::error_code& error,
-                    const fs::path& path) {
-  switch (status.type()) {
+using Status = fs::file_status (*)(const fs::path&, std::error_code&);
+
+PlaceKind kind_by(Status status_of, const fs::path& path) {
+  if (in_store(path)) return kind_in_store(path.native());
+  std::error_code error;
+  switch (status_of(path, error).type()) {
     case fs::file_type::none:
       throw Error(error == std::errc::not_enough_memory ? ErrorCode::kOutOfMemory : ErrorCode::kIo,
                   quote(path.native()) + ": " + error.message());
@@ -66,15 +69,11 @@ std::string name_of_place(const fs::path& path) {
 }
 
 PlaceKind kind_of_place(const fs::path& path) {
-  if (in_store(path)) return kind_in_store(path.native());
-  std::error_code error;
-  return kind_from(fs::status(path, error), error, path);
+  return kind_by(fs::status, path);
 }
 
 PlaceKind kind_of_place_itself(const fs::path& path) {
-  if (in_store(path)) return kind_in_store(path.native());
-  std::error_code error;
-  return kind_from(fs::symlink_status(path, error), error, path);
+  return kind_by(fs::symlink_status, path);
 }
 
 bool is_folder(const fs::path& path) {

@@ -49,10 +49,6 @@ Store& store_at(const std::string& url) {
   return *store;
 }
 
-bool named_like_a_file(std::string_view url) {
-  return std::ranges::any_of(kFileEnds, [&](std::string_view end) { return url.ends_with(end); });
-}
-
 bool is_root(const std::string& url) {
   return url.find('/', url.find("://") + 3) == std::string::npos;
 }
@@ -206,7 +202,9 @@ PlaceKind kind_in_store(const std::string& text) {
     if (above->file(name) != nullptr) return PlaceKind::kFile;
     return above->has_folder(name) ? PlaceKind::kFolder : PlaceKind::kNothing;
   }
-  if (named_like_a_file(name)) return find_stored(url) ? PlaceKind::kFile : listed();
+  const bool named_like_a_file =
+      std::ranges::any_of(kFileEnds, [&](std::string_view end) { return name.ends_with(end); });
+  if (named_like_a_file) return find_stored(url) ? PlaceKind::kFile : listed();
   const PlaceKind kind = listed();
   return kind == PlaceKind::kNothing && find_stored(url) ? PlaceKind::kFile : kind;
 }

@@ -12,10 +12,6 @@
 namespace fsdp::formats {
 namespace {
 
-std::string_view last_part(std::string_view name) {
-  return name.substr(name.rfind('/') + 1);  // npos + 1 is 0
-}
-
 bool ends_with_any(std::string_view name, std::initializer_list<std::string_view> endings) {
   return std::ranges::any_of(endings,
                              [&](std::string_view ending) { return name.ends_with(ending); });
@@ -24,7 +20,7 @@ bool ends_with_any(std::string_view name, std::initializer_list<std::string_view
 }  // namespace
 
 Role role_of(std::string_view name, const std::function<bool(std::string_view)>& seals) {
-  name = last_part(name);
+  name = name.substr(name.rfind('/') + 1);  // npos + 1 is 0
   if (seals && seals(name)) return Role::kSeal;
   if (ends_with_any(name, {".metadata", ".index.json"}) || name == "metadata.json" ||
       name == "metadata.pkl") {
@@ -35,12 +31,9 @@ Role role_of(std::string_view name, const std::function<bool(std::string_view)>&
 }
 
 std::string quoted_names(const std::vector<std::string>& names) {
-  constexpr std::size_t kMost = 20;
-  std::string text;
-  for (std::size_t i = 0; i < std::min(names.size(), kMost); ++i)
-    text += (i == 0 ? "" : ", ") + quote(names[i]);
-  if (names.size() > kMost) text += cat(" and ", names.size() - kMost, " more");
-  return text;
+  SomeNames quoted(20);
+  for (const std::string& name : names) quoted.add(quote(name));
+  return quoted.text();
 }
 
 std::vector<std::string> remove_each(Store& store, const std::vector<std::string>& names,

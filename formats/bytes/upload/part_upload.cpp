@@ -73,15 +73,6 @@ void PartUpload::begin(std::uint64_t bytes) {
   senders_.submit([this] { create(); });
 }
 
-// Waits for the upload to begin; otherwise the spool would fill while the store is slow to answer.
-void PartUpload::await_beginning() {
-  {
-    const std::lock_guard lock(mutex_);
-    if (!begun_ || upload_) return;
-  }
-  senders_.wait();
-}
-
 void PartUpload::create() {
   auto upload = store_.upload(url_, bytes_);
   Parts parts;
@@ -108,10 +99,15 @@ void PartUpload::add_whole(ByteRuns::Run run, ByteRuns::Run within, Parts& parts
 
 void PartUpload::wrote(std::uint64_t offset, std::uint64_t bytes, bool kept) {
   if (bytes == 0) return;
-  await_beginning();
   Parts parts;
   {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
+    // Until the upload has begun, the spool would fill while the store is slow to answer.
+    if (begun_ && !upload_) {
+      lock.unlock();
+      senders_.wait();
+      lock.lock();
+    }
     const ByteRuns::Run run = written_.add(offset, offset + bytes);
     if (run.end == 0 || (begun_ && run.end > bytes_)) {
       throw Error(ErrorCode::kIo, escape(url_), ": ", bytes, " bytes at byte ", offset,

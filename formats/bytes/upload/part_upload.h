@@ -2,7 +2,6 @@
 // One file that is written at any offsets and sent to a store in parts.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -54,7 +53,6 @@ class PartUpload {
   using Parts = std::vector<std::uint32_t>;
 
   void create();
-  void await_beginning();
   void add_whole(ByteRuns::Run run, ByteRuns::Run within, Parts& parts);
   void send(std::uint32_t part);
   void give_back(int fd, std::uint64_t begin, std::uint64_t end);

@@ -30,17 +30,6 @@ constexpr std::size_t kMaxFindings = 1000;
 
 using Name = std::pair<std::string, std::string>;  // module, name
 
-GlobalUse::Status status_of(NameStatus status) {
-  switch (status) {
-    case NameStatus::kPlain:
-      return GlobalUse::Status::kKnown;
-    case NameStatus::kAllowed:
-      return GlobalUse::Status::kAllowed;
-    default:
-      return GlobalUse::Status::kUnknown;
-  }
-}
-
 class Scanner {
  public:
   explicit Scanner(const GlobalScanOptions& options) : options_(options) {}
@@ -112,7 +101,10 @@ class Scanner {
   void note(const NameScanner& scanner, const std::string& file, const std::string& where) {
     ++pickles_;
     for (const ScannedName& scanned : scanner.names()) {
-      const GlobalUse::Status status = status_of(scanned.status);
+      const GlobalUse::Status status =
+          scanned.status == NameStatus::kPlain     ? GlobalUse::Status::kKnown
+          : scanned.status == NameStatus::kAllowed ? GlobalUse::Status::kAllowed
+                                                   : GlobalUse::Status::kUnknown;
       if (status == GlobalUse::Status::kUnknown) unknown_.insert(scanned.name.dotted());
       const auto [at, fresh] = uses_.try_emplace(Name{scanned.name.module, scanned.name.name});
       GlobalUse& use = at->second;

@@ -28,54 +28,46 @@ struct ListedFile {
   std::string digest;
 };
 
-Error malformed(const std::string& why) {
-  return Error(ErrorCode::kSeal, why);
-}
-
 void expect_text(const Json& list, std::string_view name, std::string_view expected) {
   const Json* member = list.find(name);
   if (member == nullptr) return;  // as in producers' readers: a missing member means `expected`
   if (member->as_string() != nullptr && *member->as_string() == expected) return;
-  throw malformed(
-      cat("has the ", name, " ", quote(to_text(*member)), ", expected '", expected, "'"));
-}
-
-bool is_digest(std::string_view text) {
-  return text.size() == 64 && text.find_first_not_of("0123456789abcdef") == text.npos;
+  throw Error(ErrorCode::kSeal,
+              cat("has the ", name, " ", quote(to_text(*member)), ", expected '", expected, "'"));
 }
 
 std::vector<ListedFile> read_list(const File& file) {
   const Json list = parse_json(read_text(file, kMaxListBytes));
   if (list.as_object() == nullptr)
-    throw malformed(cat("is ", json_kind(list), ", expected an object"));
+    throw Error(ErrorCode::kSeal, cat("is ", json_kind(list), ", expected an object"));
   expect_text(list, "algorithm", "sha256");
   expect_text(list, "granularity", "file");
   if (const Json* version = list.find("version")) {
     if (version->as_int() == nullptr || *version->as_int() != 1)
-      throw malformed(cat("has the version ", to_text(*version), ", expected 1"));
+      throw Error(ErrorCode::kSeal, cat("has the version ", to_text(*version), ", expected 1"));
   }
   const Json* files = list.find("files");
-  if (files == nullptr || files->as_object() == nullptr) throw malformed("has no object 'files'");
+  if (files == nullptr || files->as_object() == nullptr)
+    throw Error(ErrorCode::kSeal, "has no object 'files'");
   std::vector<ListedFile> listed;
   for (const auto& [name, digest] : *files->as_object()) {
-    if (digest.as_string() == nullptr || !is_digest(*digest.as_string()))
-      throw malformed(cat(quote(name), " has no SHA-256 (64 lower-case hexadecimal digits)"));
-    listed.push_back({name, *digest.as_string()});
+    const std::string* text = digest.as_string();
+    if (text == nullptr || text->size() != 64 ||
+        text->find_first_not_of("0123456789abcdef") != text->npos)
+      throw Error(ErrorCode::kSeal,
+                  cat(quote(name), " has no SHA-256 (64 lower-case hexadecimal digits)"));
+    listed.push_back({name, *text});
   }
   return listed;
 }
 
 std::string digest_of(const File& file, std::span<std::byte> buffer, const VerifyOptions& options) {
   Sha256 sha;
-  for (std::uint64_t at = 0; at < file.size();) {
+  read_parts(file, 0, file.size(), buffer, [&](std::uint64_t, std::span<const std::byte> bytes) {
     if (options.cancelled && options.cancelled())
       throw Error(ErrorCode::kInterrupted, "interrupted");
-    const auto bytes = buffer.first(
-        static_cast<std::size_t>(std::min<std::uint64_t>(buffer.size(), file.size() - at)));
-    file.read_at(at, bytes);
     sha.add(bytes);
-    at += bytes.size();
-  }
+  });
   return sha.finish();
 }
 
@@ -114,12 +106,7 @@ SealReport check_integrity_file(const fs::path& folder, const std::string& name,
   try {
     listed = read_list(*directory->open_member(name));
   } catch (const Error& error) {
-    if (is_no_answer(error.code())) throw;
-    Finding finding = finding_from(error, report.seal);
-    finding.code = ErrorCode::kSeal;
-    finding.file = name;
-    finding.message = "the list of checksums cannot be relied on: " + finding.message;
-    report.findings.push_back(std::move(finding));
+    report.findings.push_back(unreliable(error, "the list of checksums", report.seal, name));
     report.state = SealState::kUnreadable;
     return report;
   }

@@ -48,11 +48,6 @@ fs::path parent_of(const fs::path& path) {
   return parent.empty() ? fs::path(".") : parent;
 }
 
-fs::path without_slash(const fs::path& folder) {
-  if (in_store(folder)) return url_of(folder);
-  return folder.has_filename() || !folder.has_relative_path() ? folder : folder.parent_path();
-}
-
 // A checkpoint's files, opened one after the other, and their checksums, known or computed by
 // reading.
 class Sums {
@@ -160,18 +155,13 @@ class Sums {
 
   CheckResult read_part(const Part& part, std::span<std::byte> buffer) {
     const auto file = folder_.open_member(names_[part.file]);
-    std::uint32_t crc = 0;
-    for (std::uint64_t at = part.begin; at < part.end;) {
-      if (options_.cancelled && options_.cancelled())
-        throw Error(ErrorCode::kInterrupted, "interrupted");
-      const auto bytes = buffer.first(
-          static_cast<std::size_t>(std::min<std::uint64_t>(buffer.size(), part.end - at)));
-      file->read_at(at, bytes);
-      crc = crc32(crc, bytes);
-      at += bytes.size();
-    }
     CheckResult result;
-    result.crc = crc;
+    read_parts(*file, part.begin, part.end - part.begin, buffer,
+               [&](std::uint64_t, std::span<const std::byte> bytes) {
+                 if (options_.cancelled && options_.cancelled())
+                   throw Error(ErrorCode::kInterrupted, "interrupted");
+                 result.crc = crc32(result.crc, bytes);
+               });
     return result;
   }
 
@@ -184,25 +174,23 @@ class Sums {
   std::vector<std::vector<CrcLedger::Run>> known_;  // of each file; empty: this process is alone
 };
 
-// Returns whether the file is one that a killed run of `seal` leaves behind.
-bool is_leftover(const std::string& name) {
-  return name == OutputPlace::temporary_of(std::string(kSealName));
+// Returns whether the part of the seal that counts may list the file.
+bool counts(const SealPlace& place, const std::string& name) {
+  return place.only.empty() || name == place.only ||
+         (place.only.ends_with('/') && name.starts_with(place.only));
 }
 
 // Returns every file that a seal of the place must list.
 std::vector<std::string> files_at(const Folder& folder, const SealPlace& place) {
   if (place.single) return {place.only};
+  // What a killed run of `seal` leaves behind.
+  const std::string leftover = OutputPlace::temporary_of(std::string(kSealName));
   std::vector<std::string> names;
   for (std::string& name : folder.list_files()) {
-    const bool counts = place.only.empty() || name == place.only ||
-                        (place.only.ends_with('/') && name.starts_with(place.only));
-    if (counts && name != place.name && !is_leftover(name)) names.push_back(std::move(name));
+    if (counts(place, name) && name != place.name && name != leftover)
+      names.push_back(std::move(name));
   }
   return names;
-}
-
-Finding seal_finding(ErrorCode code, std::string message, std::string file) {
-  return {.code = code, .message = std::move(message), .file = std::move(file)};
 }
 
 class SealCheck {
@@ -223,7 +211,8 @@ class SealCheck {
 
  private:
   void add(ErrorCode code, std::string message, std::string file) {
-    report_.findings.push_back(seal_finding(code, std::move(message), std::move(file)));
+    report_.findings.push_back(
+        {.code = code, .message = std::move(message), .file = std::move(file)});
   }
 
   bool read() {
@@ -239,12 +228,7 @@ class SealCheck {
       }
       return true;
     } catch (const Error& error) {
-      if (is_no_answer(error.code())) throw;
-      Finding finding = finding_from(error, report_.seal);
-      finding.code = ErrorCode::kSeal;
-      finding.file = place_.name;
-      finding.message = "the seal cannot be relied on: " + finding.message;
-      report_.findings.push_back(std::move(finding));
+      report_.findings.push_back(unreliable(error, "the seal", report_.seal, place_.name));
       report_.state = SealState::kUnreadable;
       return false;
     }
@@ -263,9 +247,7 @@ class SealCheck {
     }
     const std::set<std::string> there(present.begin(), present.end());
     std::erase_if(sealed_, [&](const SealedFile& file) {
-      const bool counts = place_.only.empty() || file.name == place_.only ||
-                          (place_.only.ends_with('/') && file.name.starts_with(place_.only));
-      if (!counts) return true;
+      if (!counts(place_, file.name)) return true;
       if (there.contains(file.name)) return false;
       add(ErrorCode::kSealMissing, cat("is missing; the seal lists it with ", file.bytes, " bytes"),
           file.name);
@@ -319,7 +301,13 @@ class SealCheck {
 }  // namespace
 
 SealPlace seal_place(const fs::path& path) {
-  if (is_folder(path)) return {without_slash(path), std::string(kSealName), "", false};
+  if (is_folder(path)) {
+    const bool slash = !path.has_filename() && path.has_relative_path();
+    return {in_store(path) ? fs::path(url_of(path))
+            : slash        ? path.parent_path()
+                           : path,
+            std::string(kSealName), "", false};
+  }
   const fs::path folder = folder_of_place(path);
   const std::string name = path.filename();
   if (stands_for_folder(name)) return {folder, std::string(kSealName), "", false};
@@ -355,6 +343,16 @@ std::optional<SealPlace> find_seal(const fs::path& path) {
     // wrong.
   }
   return place;
+}
+
+Finding unreliable(const Error& error, std::string_view what, const std::string& shown,
+                   const std::string& name) {
+  if (is_no_answer(error.code())) throw;
+  Finding finding = finding_from(error, shown);
+  finding.code = ErrorCode::kSeal;
+  finding.file = name;
+  finding.message = cat(what, " cannot be relied on: ", finding.message);
+  return finding;
 }
 
 SealReport check_seal(const SealPlace& place, const VerifyOptions& options) {
@@ -400,12 +398,8 @@ Findings check_shared_files(const std::filesystem::path& folder) {
            .file = then.name});
     }
   } catch (const Error& error) {
-    if (is_no_answer(error.code())) throw;
-    Finding finding = finding_from(error, record);
-    finding.code = ErrorCode::kSeal;
-    finding.file = kSharedName;
-    finding.message = "the record of shared files cannot be relied on: " + finding.message;
-    findings.push_back(std::move(finding));
+    findings.push_back(
+        unreliable(error, "the record of shared files", record, std::string(kSharedName)));
   }
   return findings;
 }

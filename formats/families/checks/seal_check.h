@@ -49,6 +49,11 @@ struct SealReport {
   Findings findings;
 };
 
+// Returns the finding kSeal for a file `name` that cannot be read, and so cannot be relied on.
+// `what` it is and its path `shown` are for messages.  Throws `error` again if it says nothing of
+// the file.  Requires: called where `error` is handled.
+Finding unreliable(const Error& error, std::string_view what, const std::string& shown,
+                   const std::string& name);
 // Compares sizes and checksums of the files that the seal names, and checks that there are no other
 // files.  `options.fast`: compares only the size of files above 1 MiB, except for `.metadata`.
 // `options.crcs`: checksums that are already known; the other bytes are read, on several threads.

@@ -35,96 +35,79 @@ std::optional<std::string_view> optimizer_of_counter(std::string_view key) {
 }
 
 // The largest counter of an optimizer in each file.
-class LargestCounters {
- public:
-  void see(std::uint32_t file, double steps) {
-    if (!(steps >= 0 && steps <= kMostSteps)) return;
-    const auto counted = static_cast<std::int64_t>(steps);
-    const auto [at, added] = by_file_.emplace(file, counted);
-    if (!added) at->second = std::max(at->second, counted);
+using LargestCounters = std::map<std::uint32_t, std::int64_t>;
+
+void see_counter(LargestCounters& largest, std::uint32_t file, double steps) {
+  constexpr double kMostSteps = 9e15;  // integers that a double holds
+  if (!(steps >= 0 && steps <= kMostSteps)) return;
+  std::int64_t& most = largest[file];
+  most = std::max(most, static_cast<std::int64_t>(steps));
+}
+
+// Returns the number that most files have, and one of those files; of numbers that as many files
+// have, the largest.  Requires: a counter was seen.
+std::pair<std::uint32_t, std::int64_t> usual_counter(const LargestCounters& largest) {
+  std::map<std::int64_t, std::size_t> files;
+  for (const auto& [file, steps] : largest) ++files[steps];
+  return *std::ranges::max_element(largest, [&](const auto& a, const auto& b) {
+    return std::pair(files[a.second], a.second) < std::pair(files[b.second], b.second);
+  });
+}
+
+// Reads the counters of all optimizers from the files that hold them; nothing if one file has all.
+std::map<std::string_view, LargestCounters> read_counters(const Checkpoint& checkpoint,
+                                                          const std::function<bool()>& cancelled) {
+  const Index& index = checkpoint.index();
+  std::vector<std::size_t> tensors;
+  std::vector<const ValueEntry*> values;
+  std::set<std::uint32_t> files;
+  for (std::size_t t = 0; t < index.tensors.size() && tensors.size() < kMostCounters; ++t) {
+    const TensorEntry& tensor = index.tensors[t];
+    if (!optimizer_of_counter(tensor.key) || tensor.numel() != 1 || tensor.chunks.size() != 1 ||
+        !can_cast(tensor.dtype, DType::kFloat64))
+      continue;
+    tensors.push_back(t);
+    files.insert(tensor.chunks.location(0).file);
   }
-  const std::map<std::uint32_t, std::int64_t>& by_file() const { return by_file_; }
-
-  // Returns the number that most files have, and one of those files; of numbers that as many files
-  // have, the largest.  Requires: a counter was seen.
-  std::pair<std::uint32_t, std::int64_t> usual() const {
-    std::map<std::int64_t, std::size_t> files;
-    for (const auto& [file, steps] : by_file_) ++files[steps];
-    return *std::ranges::max_element(by_file_, [&](const auto& a, const auto& b) {
-      return std::pair(files[a.second], a.second) < std::pair(files[b.second], b.second);
-    });
+  for (const ValueEntry& value : index.values) {
+    if (!optimizer_of_counter(value.key) || values.size() == kMostCounters) continue;
+    values.push_back(&value);
+    files.insert(value.location.file);
   }
-
- private:
-  static constexpr double kMostSteps = 9e15;  // integers that a double holds
-  std::map<std::uint32_t, std::int64_t> by_file_;
-};
-
-// Reads the counters of all optimizers from the files that hold them.
-class CounterSearch {
- public:
-  explicit CounterSearch(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {
-    const Index& index = checkpoint.index();
-    for (std::size_t t = 0; t < index.tensors.size() && tensors_.size() < kMostCounters; ++t) {
-      const TensorEntry& tensor = index.tensors[t];
-      if (!optimizer_of_counter(tensor.key) || tensor.numel() != 1 || tensor.chunks.size() != 1 ||
-          !can_cast(tensor.dtype, DType::kFloat64))
-        continue;
-      tensors_.push_back(t);
-      files_.insert(tensor.chunks.location(0).file);
-    }
-    for (const ValueEntry& value : index.values) {
-      if (!optimizer_of_counter(value.key) || values_.size() == kMostCounters) continue;
-      values_.push_back(&value);
-      files_.insert(value.location.file);
-    }
+  std::map<std::string_view, LargestCounters> largest;
+  if (files.size() < 2) return largest;
+  std::vector<TargetPiece> pieces;
+  for (const std::size_t tensor : tensors) {
+    pieces.push_back(whole_tensor_piece(checkpoint, tensor));
+    if (pieces.back().dtype != DType::kFloat64) pieces.back().cast_to = DType::kFloat64;
   }
-
-  bool in_several_files() const { return files_.size() > 1; }
-
-  std::map<std::string_view, LargestCounters> read(const std::function<bool()>& cancelled) const {
-    const Index& index = checkpoint_.index();
-    std::map<std::string_view, LargestCounters> largest;
-    std::vector<TargetPiece> pieces;
-    for (const std::size_t tensor : tensors_) {
-      pieces.push_back(whole_tensor_piece(checkpoint_, tensor));
-      if (pieces.back().dtype != DType::kFloat64) pieces.back().cast_to = DType::kFloat64;
-    }
-    VisitOptions options;
-    options.block_bytes = kCounterBlockBytes;
-    options.max_buffer_bytes = kCounterBufferBytes;
-    options.cancelled = cancelled;
-    visit_pieces(pieces, options, [&](const TensorBlock& block) {
-      const TensorEntry& tensor = index.tensors[tensors_[block.piece]];
-      double steps = 0;
-      std::memcpy(&steps, block.bytes.data(), sizeof steps);
-      largest[*optimizer_of_counter(tensor.key)].see(tensor.chunks.location(0).file, steps);
-    });
-    for (const ValueEntry* value : values_) {
-      if (const auto steps = checkpoint_.value(*value).as_int())
-        largest[*optimizer_of_counter(value->key)].see(value->location.file,
-                                                       static_cast<double>(*steps));
-    }
-    return largest;
+  VisitOptions options;
+  options.block_bytes = kCounterBlockBytes;
+  options.max_buffer_bytes = kCounterBufferBytes;
+  options.cancelled = cancelled;
+  visit_pieces(pieces, options, [&](const TensorBlock& block) {
+    const TensorEntry& tensor = index.tensors[tensors[block.piece]];
+    double steps = 0;
+    std::memcpy(&steps, block.bytes.data(), sizeof steps);
+    see_counter(largest[*optimizer_of_counter(tensor.key)], tensor.chunks.location(0).file, steps);
+  });
+  for (const ValueEntry* value : values) {
+    if (const auto steps = checkpoint.value(*value).as_int())
+      see_counter(largest[*optimizer_of_counter(value->key)], value->location.file,
+                  static_cast<double>(*steps));
   }
-
- private:
-  const Checkpoint& checkpoint_;
-  std::vector<std::size_t> tensors_;
-  std::vector<const ValueEntry*> values_;
-  std::set<std::uint32_t> files_;  // that have counters
-};
+  return largest;
+}
 
 }  // namespace
 
 void check_step_counts(const Checkpoint& checkpoint, Findings& findings,
                        const std::function<bool()>& cancelled) {
-  const CounterSearch search(checkpoint);
-  if (!search.in_several_files()) return;
   const auto& files = checkpoint.index().files;
-  for (const auto& [optimizer, largest] : search.read(cancelled)) {
-    const auto usual = largest.usual();
-    for (const auto& [file, steps] : largest.by_file()) {
+  for (const auto& [optimizer, largest] : read_counters(checkpoint, cancelled)) {
+    if (largest.empty()) continue;
+    const auto usual = usual_counter(largest);
+    for (const auto& [file, steps] : largest) {
       if (steps == usual.second) continue;
       findings.push_back(warning(ErrorCode::kMismatch,
                                  cat("the states of an optimizer in this file count up to ", steps,

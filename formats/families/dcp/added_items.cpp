@@ -16,21 +16,6 @@ namespace {
 constexpr std::uint64_t kAlignment = 64;
 constexpr std::uint64_t kCopyBufferBytes = 4U << 20U;
 
-// Encodes a value as a complete item.
-std::string encoded(const Value& value, const std::string& key) {
-  TorchSaveLayout layout(value);
-  if (!layout.storages().empty()) {
-    throw Error(ErrorCode::kUnsupported,
-                quote(key, 200) + ": a changed value that holds tensors cannot be written");
-  }
-  std::string out(layout.bytes(), '\0');
-  layout.write_rest({}, [&](std::uint64_t offset, std::span<const std::byte> bytes) {
-    std::ranges::transform(bytes, out.begin() + static_cast<std::ptrdiff_t>(offset),
-                           [](std::byte b) { return static_cast<char>(b); });
-  });
-  return out;
-}
-
 }  // namespace
 
 Location AddedItems::place(std::uint64_t bytes) {
@@ -43,7 +28,12 @@ Location AddedItems::place(std::uint64_t bytes) {
 }
 
 Location AddedItems::add(const Value& value, const std::string& key) {
-  std::string item = encoded(value, key);
+  TorchSaveLayout layout(value);
+  if (!layout.storages().empty()) {
+    throw Error(ErrorCode::kUnsupported,
+                quote(key, 200) + ": a changed value that holds tensors cannot be written");
+  }
+  std::string item = layout.encoded();
   const Location location = place(item.size());
   items_.push_back({location.offset, std::move(item), std::nullopt});
   return location;
@@ -69,13 +59,10 @@ void AddedItems::write(const Folder& folder, const Index& source, OutputFile& ou
       file = folder.open_member(source.files[*number].name);
     }
     std::vector<std::byte> buffer(std::min(item.source->length, kCopyBufferBytes));
-    for (std::uint64_t at = 0; at < item.source->length;) {
-      const std::uint64_t count = std::min<std::uint64_t>(buffer.size(), item.source->length - at);
-      const std::span<std::byte> part = std::span(buffer).first(count);
-      file->read_at(item.source->offset + at, part);
-      out.write_at(item.offset + at, part);
-      at += count;
-    }
+    read_parts(*file, item.source->offset, item.source->length, buffer,
+               [&](std::uint64_t at, std::span<const std::byte> part) {
+                 out.write_at(item.offset + at, part);
+               });
   }
 }
 

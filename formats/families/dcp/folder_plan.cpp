@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "formats/bytes/base/checked_math.h"
-#include "formats/families/dcp/names.h"
 #include "formats/families/torch/writer.h"
 #include "formats/state/content/tensor_value.h"
 
@@ -14,14 +13,6 @@ namespace {
 
 // Encoded values kept between planning and writing; further ones are read and encoded again.
 constexpr std::uint64_t kMaxEncodedBytes = 24U << 20U;
-
-std::string encoded(TorchSaveLayout& layout) {
-  std::string out;
-  layout.write_rest({}, [&](std::uint64_t, std::span<const std::byte> bytes) {
-    for (const std::byte byte : bytes) out.push_back(static_cast<char>(byte));
-  });
-  return out;
-}
 
 }  // namespace
 
@@ -98,7 +89,7 @@ void FolderPlan::add_value(std::size_t entry, const Value& value, bool encode) {
   TorchSaveLayout layout(value);
   ValueItem item{entry, 0, 0, layout.bytes(), {}};
   if (encode && layout.storages().empty() && encoded_bytes_ + item.bytes <= kMaxEncodedBytes) {
-    item.encoded = encoded(layout);
+    item.encoded = layout.encoded();
     encoded_bytes_ += item.bytes;
   }
   values_.push_back(std::move(item));

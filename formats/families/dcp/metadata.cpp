@@ -200,7 +200,7 @@ class Assembler {
       report(ErrorCode::kChunkMissing, key, "no item is stored for the value");
       return;
     }
-    out_.index.add(ValueEntry{key, path(key), t_.items[entry_items_[*found]].location});
+    out_.index.add(ValueEntry{key, path(key), t_.items[entry_items_[*found]]});
   }
 
   void add_tensor(const std::string& key, const MetadataTables::Tensor& row,
@@ -211,12 +211,11 @@ class Assembler {
     tensor.dtype = t_.properties[row.properties].dtype;
     const auto shape = t_.dims(row.size);
     tensor.shape.assign(shape.begin(), shape.end());
-    for (const std::int64_t size : shape) {
-      if (size < 0) {
-        report(ErrorCode::kBounds, key,
-               cat("shape ", shape_text(shape), " has a negative dimension"));
-        return;
-      }
+    const auto negative = [](std::int64_t number) { return number < 0; };
+    if (std::ranges::any_of(shape, negative)) {
+      report(ErrorCode::kBounds, key,
+             cat("shape ", shape_text(shape), " has a negative dimension"));
+      return;
     }
     in_context([&] { return quote(key); },
                [&] {
@@ -252,16 +251,13 @@ class Assembler {
         continue;
       }
       taken[*slot] = 1;
-      bool negative = false;
-      for (std::size_t d = 0; d < shape.size(); ++d)
-        negative = negative || offset[d] < 0 || size[d] < 0;
-      if (negative) {
+      if (std::ranges::any_of(offset, negative) || std::ranges::any_of(size, negative)) {
         report(ErrorCode::kBounds, key,
                cat("chunk at ", shape_text(offset), " of size ", shape_text(size),
                    " has a negative number"));
         continue;
       }
-      tensor.chunks.add(offset, size, t_.items[entry_items_[slots[*slot]]].location);
+      tensor.chunks.add(offset, size, t_.items[entry_items_[slots[*slot]]]);
     }
     for (std::size_t i = 0; i < taken.size(); ++i) {
       if (taken[i] != 0) continue;

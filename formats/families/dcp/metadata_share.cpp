@@ -3,8 +3,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <string>
+#include <string_view>
+#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -19,261 +20,181 @@ constexpr std::size_t kPortionBytes = 4U << 20U;
 // Chunks in one record.
 constexpr std::size_t kChunksAtOnce = 4096;
 
-// Sends records in portions of whole records.
-class Sender {
+// The fields of a record: the leader writes what the others read, by the same calls.
+class Record {
  public:
-  explicit Sender(Team& team) : team_(team) {}
-  void add(Packed record) {
-    waiting_ += record.take();
-    if (waiting_.size() >= kPortionBytes) flush();
+  explicit Record(Packed& out) : out_(&out) {}
+  explicit Record(Unpacked& in) : in_(&in) {}
+
+  void field(std::string& text) {
+    if (in_ != nullptr) {
+      text = in_->text();
+    } else {
+      out_->text(text);
+    }
   }
-  void flush() {
-    if (!waiting_.empty()) team_.from_leader("metadata", std::exchange(waiting_, {}));
+  template <typename T>
+  requires std::is_trivially_copyable_v<T>
+  void field(T& value) {
+    if (in_ != nullptr) {
+      value = in_->object<T>();
+    } else {
+      out_->object(value);
+    }
+  }
+  template <typename T>
+  void field(std::optional<T>& value) {
+    bool held = value.has_value();
+    T inner = value.value_or(T());
+    field(held);
+    field(inner);
+    value = held ? std::optional(std::move(inner)) : std::nullopt;
+  }
+  template <typename T>
+  void field(std::vector<T>& values) {
+    std::size_t count = values.size();
+    field(count);
+    values.resize(count);
+    for (T& value : values) field(value);
+  }
+  void field(PathStep& step) {
+    const auto* const own = std::get_if<std::int64_t>(&step);
+    bool is_number = own != nullptr;
+    std::int64_t number = is_number ? *own : 0;
+    std::string text = is_number ? std::string() : std::get<std::string>(step);
+    fields(is_number, number, text);
+    step = is_number ? PathStep(number) : PathStep(std::move(text));
+  }
+  template <typename... Fields>
+  void fields(Fields&... fields) {
+    (field(fields), ...);
   }
 
  private:
-  Team& team_;
-  std::string waiting_;
+  Packed* out_ = nullptr;
+  Unpacked* in_ = nullptr;
 };
 
-// Receives the records.
-class Receiver {
+// Sends records to the other members of a team, or receives them, in portions of whole records.
+class Records {
  public:
-  explicit Receiver(Team& team) : team_(team), rest_({}) {}
-  // Returns the reader, at the beginning of a record.
-  Unpacked& next() {
+  explicit Records(Team& team) : team_(team) {}
+
+  // `body` goes through the fields of the next record.
+  template <typename Body>
+  void next(const Body& body) {
+    if (team_.leads()) {
+      Packed packed;
+      Record record(packed);
+      body(record);
+      portion_ += packed.take();
+      if (portion_.size() >= kPortionBytes) flush();
+      return;
+    }
     if (rest_.empty()) {
       portion_ = team_.from_leader("metadata");
       rest_ = Unpacked(portion_);
     }
-    return rest_;
+    Record record(rest_);
+    body(record);
+  }
+  bool leads() const { return team_.leads(); }
+  // Sends what is left.
+  void flush() {
+    if (team_.leads() && !portion_.empty())
+      team_.from_leader("metadata", std::exchange(portion_, {}));
   }
 
  private:
   Team& team_;
   std::string portion_;
-  Unpacked rest_;
+  Unpacked rest_{std::string_view()};
 };
 
-template <typename T>
-void put(Packed& out, const std::optional<T>& value) {
-  out.number(value ? 1 : 0).object(value.value_or(T()));
-}
-
-template <typename T>
-std::optional<T> get(Unpacked& in) {
-  const bool held = in.number() != 0;
-  const T value = in.object<T>();
-  return held ? std::optional(value) : std::nullopt;
-}
-
-void put_texts(Packed& out, const std::vector<std::string>& texts) {
-  out.number(texts.size());
-  for (const std::string& text : texts) out.text(text);
-}
-
-std::vector<std::string> get_texts(Unpacked& in) {
-  std::vector<std::string> texts;
-  for (std::uint64_t left = in.number(); left != 0; --left) texts.emplace_back(in.text());
-  return texts;
-}
-
-void put_path(Packed& out, const KeyPath& path) {
-  out.number(path.size());
-  for (const PathStep& step : path) {
-    const auto* key = std::get_if<std::string>(&step);
-    out.number(key == nullptr ? 0 : 1);
-    if (key != nullptr) {
-      out.text(*key);
-    } else {
-      out.object(std::get<std::int64_t>(step));
-    }
+// Shares the chunks of a tensor: `count` of them, of that rank.
+void share_chunks(Records& records, ChunkList& chunks, std::size_t count, std::size_t rank) {
+  if (!records.leads()) {
+    chunks = ChunkList(rank);
+    chunks.reserve(count);
   }
-}
-
-KeyPath get_path(Unpacked& in) {
-  KeyPath path;
-  for (std::uint64_t left = in.number(); left != 0; --left) {
-    if (in.number() != 0) {
-      path.emplace_back(std::string(in.text()));
-    } else {
-      path.emplace_back(in.object<std::int64_t>());
-    }
-  }
-  return path;
-}
-
-void put_numbers(Packed& out, std::span<const std::int64_t> numbers) {
-  for (const std::int64_t number : numbers) out.object(number);
-}
-
-void get_numbers(Unpacked& in, std::vector<std::int64_t>& numbers) {
-  for (std::int64_t& number : numbers) number = in.object<std::int64_t>();
-}
-
-Packed packed(const FileEntry& file) {
-  Packed record;
-  record.text(file.name);
-  put(record, file.bytes);
-  put(record, file.rank);
-  return record;
-}
-
-FileEntry get_file(Unpacked& in) {
-  FileEntry file;
-  file.name = in.text();
-  file.bytes = get<std::uint64_t>(in);
-  file.rank = get<std::int64_t>(in);
-  return file;
-}
-
-Packed packed(const Finding& finding) {
-  Packed record;
-  record.object(finding.code).text(finding.message).text(finding.file).text(finding.key);
-  put(record, finding.bytes);
-  record.object(finding.severity).object(finding.hint.remedy).text(finding.hint.subject);
-  return record;
-}
-
-Finding get_finding(Unpacked& in) {
-  Finding finding;
-  finding.code = in.object<ErrorCode>();
-  finding.message = in.text();
-  finding.file = in.text();
-  finding.key = in.text();
-  finding.bytes = get<ByteRange>(in);
-  finding.severity = in.object<Finding::Severity>();
-  finding.hint.remedy = in.object<Remedy>();
-  finding.hint.subject = in.text();
-  return finding;
-}
-
-void send(Sender& sender, const TensorEntry& tensor) {
-  Packed head;
-  head.number(1).text(tensor.key);
-  put_path(head, tensor.path);
-  head.object(tensor.dtype).number(tensor.shape.size());
-  put_numbers(head, tensor.shape);
-  const ChunkList& chunks = tensor.chunks;
-  head.number(chunks.rank()).number(chunks.size());
-  sender.add(std::move(head));
-  for (std::size_t first = 0; first < chunks.size(); first += kChunksAtOnce) {
-    Packed some;
-    for (std::size_t c = first; c < std::min(chunks.size(), first + kChunksAtOnce); ++c) {
-      put_numbers(some, chunks.box(c).offset);
-      put_numbers(some, chunks.box(c).size);
-      some.object(chunks.location(c));
-    }
-    sender.add(std::move(some));
-  }
-}
-
-// Receives the rest of a record that began with 1, and its chunks.
-TensorEntry receive_tensor(Receiver& receiver, Unpacked& head) {
-  TensorEntry tensor;
-  tensor.key = head.text();
-  tensor.path = get_path(head);
-  tensor.dtype = head.object<DType>();
-  tensor.shape.resize(static_cast<std::size_t>(head.number()));
-  get_numbers(head, tensor.shape);
-  const auto rank = static_cast<std::size_t>(head.number());
-  const auto count = static_cast<std::size_t>(head.number());
-  tensor.chunks = ChunkList(rank);
-  tensor.chunks.reserve(count);
   Box box{std::vector<std::int64_t>(rank), std::vector<std::int64_t>(rank)};
   for (std::size_t first = 0; first < count; first += kChunksAtOnce) {
-    Unpacked& some = receiver.next();
-    for (std::size_t c = first; c < std::min(count, first + kChunksAtOnce); ++c) {
-      get_numbers(some, box.offset);
-      get_numbers(some, box.size);
-      tensor.chunks.add(box.offset, box.size, some.object<Location>());
-    }
+    records.next([&](Record& record) {
+      for (std::size_t c = first; c < std::min(count, first + kChunksAtOnce); ++c) {
+        Location location;
+        if (records.leads()) {
+          std::ranges::copy(chunks.box(c).offset, box.offset.begin());
+          std::ranges::copy(chunks.box(c).size, box.size.begin());
+          location = chunks.location(c);
+        }
+        for (std::int64_t& number : box.offset) record.field(number);
+        for (std::int64_t& number : box.size) record.field(number);
+        record.field(location);
+        if (!records.leads()) chunks.add(box.offset, box.size, location);
+      }
+    });
   }
-  return tensor;
-}
-
-void send(Sender& sender, const Metadata& metadata) {
-  const Index& index = metadata.index;
-  Packed head;
-  head.number(metadata.nested ? 1 : 0).number(metadata.version ? 1 : 0);
-  head.text(metadata.version.value_or("")).number(index.transforms.size());
-  for (const std::vector<std::string>& names : index.transforms) put_texts(head, names);
-  head.number(index.files.size()).number(metadata.findings.size()).number(index.order.size());
-  head.number(metadata.replicas.size());
-  sender.add(std::move(head));
-  for (const FileEntry& file : index.files) sender.add(packed(file));
-  for (const Finding& finding : metadata.findings) sender.add(packed(finding));
-  for (const Index::EntryRef& ref : index.order) {
-    if (ref.is_tensor) {
-      send(sender, index.tensors[ref.position]);
-      continue;
-    }
-    const ValueEntry& value = index.values[ref.position];
-    Packed record;
-    record.number(0).text(value.key);
-    put_path(record, value.path);
-    sender.add(std::move(record.object(value.location)));
-  }
-  for (const auto& [key, replicas] : metadata.replicas) {
-    Packed record;
-    record.text(key).number(replicas.size());
-    for (const Replica& replica : replicas) record.number(replica.chunk).object(replica.location);
-    sender.add(std::move(record));
-  }
-  sender.flush();
-}
-
-Metadata receive(Receiver& receiver) {
-  Metadata metadata;
-  Index& index = metadata.index;
-  Unpacked& head = receiver.next();
-  metadata.nested = head.number() != 0;
-  const bool has_version = head.number() != 0;
-  const std::string version(head.text());
-  if (has_version) metadata.version = version;
-  index.transforms.resize(static_cast<std::size_t>(head.number()));
-  for (std::vector<std::string>& names : index.transforms) names = get_texts(head);
-  const std::uint64_t files = head.number();
-  const std::uint64_t findings = head.number();
-  const std::uint64_t entries = head.number();
-  const std::uint64_t replicated = head.number();
-  for (std::uint64_t i = 0; i < files; ++i) index.files.push_back(get_file(receiver.next()));
-  for (std::uint64_t i = 0; i < findings; ++i)
-    metadata.findings.push_back(get_finding(receiver.next()));
-  for (std::uint64_t i = 0; i < entries; ++i) {
-    Unpacked& record = receiver.next();
-    if (record.number() != 0) {
-      index.add(receive_tensor(receiver, record));
-      continue;
-    }
-    ValueEntry value;
-    value.key = record.text();
-    value.path = get_path(record);
-    value.location = record.object<Location>();
-    index.add(std::move(value));
-  }
-  for (std::uint64_t i = 0; i < replicated; ++i) {
-    Unpacked& record = receiver.next();
-    std::vector<Replica>& replicas = metadata.replicas[std::string(record.text())];
-    replicas.resize(static_cast<std::size_t>(record.number()));
-    for (Replica& replica : replicas) {
-      replica.chunk = static_cast<std::size_t>(record.number());
-      replica.location = record.object<Location>();
-    }
-  }
-  return metadata;
 }
 
 }  // namespace
 
 Metadata share_metadata(Team& team, Metadata metadata) {
   if (team.alone()) return metadata;
-  if (!team.leads()) {
-    Receiver receiver(team);
-    return receive(receiver);
+  const bool leads = team.leads();
+  if (!leads) metadata = {};
+  Records records(team);
+  Index& index = metadata.index;
+  std::size_t entries = index.order.size();
+  std::size_t replicated = metadata.replicas.size();
+  records.next([&](Record& record) {
+    std::size_t files = index.files.size();
+    std::size_t findings = metadata.findings.size();
+    record.fields(metadata.nested, metadata.version, index.transforms, files, findings, entries,
+                  replicated);
+    index.files.resize(files);
+    metadata.findings.resize(findings);
+  });
+  for (FileEntry& file : index.files)
+    records.next([&](Record& record) { record.fields(file.name, file.bytes, file.rank); });
+  for (Finding& finding : metadata.findings) {
+    records.next([&](Record& record) {
+      record.fields(finding.code, finding.message, finding.file, finding.key, finding.bytes,
+                    finding.severity, finding.hint.remedy, finding.hint.subject);
+    });
   }
-  Sender sender(team);
-  send(sender, metadata);
+  for (std::size_t i = 0; i < entries; ++i) {
+    bool is_tensor = leads && index.order[i].is_tensor;
+    const std::size_t at = leads ? index.order[i].position : 0;
+    TensorEntry new_tensor;
+    ValueEntry new_value;
+    TensorEntry& tensor = is_tensor ? index.tensors[at] : new_tensor;
+    ValueEntry& value = leads && !is_tensor ? index.values[at] : new_value;
+    std::size_t count = tensor.chunks.size();
+    std::size_t rank = tensor.chunks.rank();
+    records.next([&](Record& record) {
+      record.field(is_tensor);
+      if (is_tensor) {
+        record.fields(tensor.key, tensor.path, tensor.dtype, tensor.shape, count, rank);
+      } else {
+        record.fields(value.key, value.path, value.location);
+      }
+    });
+    if (is_tensor) share_chunks(records, tensor.chunks, count, rank);
+    if (leads) continue;
+    if (is_tensor) {
+      index.add(std::move(new_tensor));
+    } else {
+      index.add(std::move(new_value));
+    }
+  }
+  auto replicas = metadata.replicas.begin();
+  for (std::size_t i = 0; i < replicated; ++i) {
+    std::pair<std::string, std::vector<Replica>> of_tensor;
+    if (leads) of_tensor = *replicas++;
+    records.next([&](Record& record) { record.fields(of_tensor.first, of_tensor.second); });
+    if (!leads) metadata.replicas.insert(std::move(of_tensor));
+  }
+  records.flush();
   return metadata;
 }
 

@@ -316,7 +316,7 @@ class MetadataHost : public PickleHost {
     // `index` is a hint at the chunk's position and may be stale.
   }
 
-  void build_item(MetadataTables::Item& row, const Value& state) {
+  void build_item(Location& row, const Value& state) {
     const Fields fields("_StorageInfo", state);
     const std::string& path = fields.text("relative_path");
     const auto [at, fresh] =
@@ -330,8 +330,7 @@ class MetadataHost : public PickleHost {
     }
     checked_add(static_cast<std::uint64_t>(offset), static_cast<std::uint64_t>(length),
                 "end of an item");
-    row.location = {at->second, 0, static_cast<std::uint64_t>(offset),
-                    static_cast<std::uint64_t>(length)};
+    row = {at->second, 0, static_cast<std::uint64_t>(offset), static_cast<std::uint64_t>(length)};
     const Value* transforms = fields.find("transform_descriptors");
     if (transforms == nullptr || transforms->is_none()) return;
     if (transforms->kind() != ValueKind::kList && transforms->kind() != ValueKind::kTuple) {
@@ -345,7 +344,7 @@ class MetadataHost : public PickleHost {
     }
     auto found = std::ranges::find(t_.transforms, names);
     if (found == t_.transforms.end()) found = t_.transforms.insert(found, names);
-    row.location.transform = static_cast<std::uint32_t>(found - t_.transforms.begin());
+    row.transform = static_cast<std::uint32_t>(found - t_.transforms.begin());
   }
 
   void build_tensor(MetadataTables::Tensor& row, const Value& state) {

@@ -71,9 +71,6 @@ struct MetadataTables {
     bool has_offset = false;
     MetadataDims offset;
   };
-  struct Item {
-    Location location;
-  };
   struct Root {
     Value state_dict_metadata;
     Value planner_data;
@@ -88,7 +85,7 @@ struct MetadataTables {
   std::vector<Properties> properties;
   std::vector<Tensor> tensors;
   std::vector<ItemKey> item_keys;
-  std::vector<Item> items;
+  std::vector<Location> items;
   Root root;
   std::vector<std::string> keys;
   std::unordered_map<std::string, std::uint32_t> key_numbers;

@@ -44,6 +44,13 @@ constexpr std::pair<std::string_view, std::string_view> kWords[] = {
     {"", "length"},
 };
 
+// Makes a tuple of the last things written; those of more than three begin with a mark.
+PickleOp tuple_of(std::size_t count) {
+  constexpr PickleOp kShort[] = {PickleOp::kEmptyTuple, PickleOp::kTuple1, PickleOp::kTuple2,
+                                 PickleOp::kTuple3};
+  return count > 3 ? PickleOp::kTuple : kShort[count];
+}
+
 }  // namespace
 
 MetadataWriter::MetadataWriter(Sink sink) : sink_(std::move(sink)) {
@@ -135,9 +142,7 @@ void MetadataWriter::path(std::size_t entry, const KeyPath& path) {
       integer(static_cast<std::uint64_t>(std::get<std::int64_t>(part)));
     }
   }
-  constexpr PickleOp kShort[] = {PickleOp::kEmptyTuple, PickleOp::kTuple1, PickleOp::kTuple2,
-                                 PickleOp::kTuple3};
-  op(path.size() > 3 ? PickleOp::kTuple : kShort[path.size()]);
+  op(tuple_of(path.size()));
   if (entries_ % kBatch == 0) op(PickleOp::kSetItems);
 }
 
@@ -237,9 +242,7 @@ void MetadataWriter::size(std::span<const std::int64_t> numbers) {
   word(kSize);
   if (numbers.size() > 3) op(PickleOp::kMark);
   for (const std::int64_t number : numbers) integer(static_cast<std::uint64_t>(number));
-  constexpr PickleOp kShort[] = {PickleOp::kEmptyTuple, PickleOp::kTuple1, PickleOp::kTuple2,
-                                 PickleOp::kTuple3};
-  op(numbers.size() > 3 ? PickleOp::kTuple : kShort[numbers.size()]);
+  op(tuple_of(numbers.size()));
   op(PickleOp::kTuple1);
   op(PickleOp::kReduce);
 }

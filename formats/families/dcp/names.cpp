@@ -6,8 +6,10 @@
 namespace fsdp::formats::dcp {
 namespace {
 
-// Returns the number at the start of `text` and moves `text` past it.
-std::optional<std::int64_t> take_number(std::string_view& text) {
+// Returns the number behind `front` at the start of `text`, and moves `text` past it.
+std::optional<std::int64_t> take_number(std::string_view& text, std::string_view front) {
+  if (!text.starts_with(front)) return std::nullopt;
+  text.remove_prefix(front.size());
   std::int64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc() || number < 0 || text[0] == '-') return std::nullopt;
@@ -18,21 +20,13 @@ std::optional<std::int64_t> take_number(std::string_view& text) {
 }  // namespace
 
 std::optional<std::int64_t> rank_of_data_file(std::string_view name) {
-  if (!name.starts_with("__")) return std::nullopt;
-  name.remove_prefix(2);
-  const auto rank = take_number(name);
-  if (!rank || !name.starts_with('_')) return std::nullopt;
-  name.remove_prefix(1);
-  if (!take_number(name) || name != ".distcp") return std::nullopt;
-  return rank;
+  const auto rank = take_number(name, "__");
+  return rank && take_number(name, "_") && name == ".distcp" ? rank : std::nullopt;
 }
 
 std::optional<std::int64_t> rank_of_local_metadata(std::string_view name) {
-  if (!name.starts_with("__")) return std::nullopt;
-  name.remove_prefix(2);
-  const auto rank = take_number(name);
-  if (!rank || name != ".metadata") return std::nullopt;
-  return rank;
+  const auto rank = take_number(name, "__");
+  return rank && name == ".metadata" ? rank : std::nullopt;
 }
 
 std::string_view state_file_of(std::string_view layout) {

@@ -39,20 +39,17 @@ constexpr std::int64_t kSpareDescriptors = 128;
 // Files of the source that may be open at once, beyond those that a single piece needs.
 constexpr std::int64_t kPooledFiles = 256;
 
-// Returns the number of files that may be open for writing at once, besides those of the source.
-std::int64_t open_files_at_once(std::size_t source_files) {
-  const std::int64_t spare =
-      static_cast<std::int64_t>(source_files) + kPooledFiles + kSpareDescriptors;
+// Returns the number of files that may be open for writing at once, besides those of the source:
+// the least of all members of a team, which must write the same files at once.
+std::int64_t files_at_once(Team& team, std::size_t source_files) {
+  std::int64_t least = kPooledFiles;
   rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return kPooledFiles;
-  const auto most = static_cast<std::int64_t>(std::min<rlim_t>(limit.rlim_cur, 1U << 24U));
-  return std::max<std::int64_t>(16, most - spare);
-}
-
-// Returns the least number of all members of a team: they must write the same files at once.
-std::int64_t agreed(Team& team, std::int64_t files_at_once) {
-  std::int64_t least = files_at_once;
-  const std::string mine = Packed().number(static_cast<std::uint64_t>(files_at_once)).take();
+  if (::getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+    const auto most = static_cast<std::int64_t>(std::min<rlim_t>(limit.rlim_cur, 1U << 24U));
+    least = std::max<std::int64_t>(
+        16, most - static_cast<std::int64_t>(source_files) - kPooledFiles - kSpareDescriptors);
+  }
+  const std::string mine = Packed().number(static_cast<std::uint64_t>(least)).take();
   for (const std::string& other : team.exchange("open files", mine))
     least = std::min(least, static_cast<std::int64_t>(Unpacked(other).number()));
   return least;
@@ -267,8 +264,7 @@ class FolderOutput : public DcpOutput {
 
   void write_files(AtomicFolder& folder, const CopyOptions& options, CopyResult& total) override {
     const std::int64_t ranks = layout_.world_size();
-    const std::int64_t at_once =
-        agreed(*options.team, open_files_at_once(source_.index().files.size()));
+    const std::int64_t at_once = files_at_once(*options.team, source_.index().files.size());
     for (std::int64_t first = 0; first < ranks; first += at_once) {
       RankFiles(source_, layout_, prefix_, options, total)
           .write(folder, first, std::min(at_once, ranks - first), options_.sync);
@@ -321,14 +317,6 @@ std::unique_ptr<DcpOutput> plan_dcp_output(const Checkpoint& source, const Value
                                            const OutputOptions& options,
                                            const DcpOutputOptions& dcp) {
   return std::make_unique<FolderOutput>(source, content, destination, options, dcp);
-}
-
-std::unique_ptr<Output> plan_dcp_output(const Checkpoint& source, const Value& content,
-                                        const std::filesystem::path& destination,
-                                        const OutputOptions& options, std::int64_t world_size) {
-  DcpOutputOptions dcp;
-  dcp.world_size = world_size;
-  return plan_dcp_output(source, content, destination, options, dcp);
 }
 
 }  // namespace fsdp::formats

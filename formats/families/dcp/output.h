@@ -55,8 +55,4 @@ std::unique_ptr<DcpOutput> plan_dcp_output(const Checkpoint& source, const Value
                                            const std::filesystem::path& destination,
                                            const OutputOptions& options,
                                            const DcpOutputOptions& dcp);
-std::unique_ptr<Output> plan_dcp_output(const Checkpoint& source, const Value& content,
-                                        const std::filesystem::path& destination,
-                                        const OutputOptions& options, std::int64_t world_size);
-
 }  // namespace fsdp::formats

@@ -8,8 +8,6 @@
 
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
-#include "formats/bytes/outputs/stream.h"
-#include "formats/families/dcp/folder_plan.h"
 #include "formats/families/dcp/sharding.h"
 #include "formats/families/torch/writer.h"
 #include "formats/state/content/content.h"
@@ -17,31 +15,6 @@
 
 namespace fsdp::formats::dcp {
 namespace {
-
-// Hands out a tensor's chunks; those of one part follow one another.
-class ChunkBytes {
- public:
-  ChunkBytes(const OutputStream& out, const TensorItem& item, const PartBytes& bytes)
-      : out_(out), item_(item), bytes_(bytes) {}
-
-  std::span<const std::byte> of(const ChunkItem& chunk) {
-    if (chunk.part != part_) {
-      part_ = chunk.part;
-      rest_ = bytes_(item_.tensor);
-      check_tensor_bytes(out_, item_.numel_of(part_) * item_bytes(item_.dtype), rest_.size());
-    }
-    const auto result = rest_.first(volume(chunk.box.view()) * item_bytes(item_.dtype));
-    rest_ = rest_.subspan(result.size());
-    return result;
-  }
-
- private:
-  const OutputStream& out_;
-  const TensorItem& item_;
-  const PartBytes& bytes_;
-  std::int64_t part_ = -1;
-  std::span<const std::byte> rest_;  // of the part
-};
 
 // Throws unless the stream is at its planned position, which `.metadata` will name.
 void check_position(const OutputStream& out, std::uint64_t planned) {
@@ -128,12 +101,21 @@ void write_rank_file(OutputFile& file, const RankPlan& layout, std::int64_t rank
   }
   FolderPlan::Cursor planned(layout);
   for (const TensorItem& item : layout.tensors()) {
-    ChunkBytes chunks(out, item, bytes);
+    std::int64_t part = -1;  // the chunks of one part follow one another
+    std::span<const std::byte> rest;
     item.for_each_chunk([&](const ChunkItem& chunk) {
       if (chunk.rank != rank) return;
       check_position(out, planned.next(rank, chunk.bytes));
       TorchSaveLayout archive(chunk_object(item.dtype, chunk.box.size));
-      write_archive(out, archive, [&](const StorageRef&) { return chunks.of(chunk); });
+      write_archive(out, archive, [&](const StorageRef&) {
+        if (std::exchange(part, chunk.part) != chunk.part) {
+          rest = bytes(item.tensor);
+          check_tensor_bytes(out, item.numel_of(part) * item_bytes(item.dtype), rest.size());
+        }
+        const auto own = rest.first(volume(chunk.box.view()) * item_bytes(item.dtype));
+        rest = rest.subspan(own.size());
+        return own;
+      });
     });
   }
   out.flush();

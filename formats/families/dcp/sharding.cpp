@@ -11,7 +11,6 @@
 #include "formats/state/content/buffer_names.h"
 #include "formats/state/content/content.h"
 #include "formats/state/content/tensor_value.h"
-#include "formats/state/model/select.h"
 
 namespace fsdp::formats::dcp {
 namespace {

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "formats/families/dcp/folder_plan.h"
 #include "formats/families/dcp/megatron.h"
 #include "formats/families/dcp/names.h"
 #include "formats/state/content/content.h"
@@ -32,7 +31,9 @@ SourcePlan::SourcePlan(const Checkpoint& source, const Value& content, std::stri
   const Value sharded =
       is_megatron_layout(layout) ? without_common(content, on_value, objects) : content;
   for (Leaf& entry : entries_of(sharded)) {
-    if (lightning && is_lightning_meta(entry)) {
+    const auto number = lightning ? deferred_number(entry.value) : std::nullopt;
+    const Index& index = source.index();
+    if (number && index.files[index.values[*number].location.file].name == kLightningMetaName) {
       add_to_state_file(entry.key, entry.value, on_value);
     } else {
       entries_.push_back(std::move(entry));
@@ -51,7 +52,9 @@ SourcePlan::SourcePlan(const Checkpoint& source, const Value& content, std::stri
     if (tensor_number(entries_[e].value)) {
       add_tensor(e, rule);
     } else {
-      read_value(e, on_value);
+      const Value value = resolved(source, entries_[e].value);
+      if (on_value) on_value(entries_[e].key, value);
+      add_value(e, value, true);
     }
   }
   value_count_ += values_.size();
@@ -82,19 +85,6 @@ Value SourcePlan::without_common(const Value& content, const ValueCheck& on_valu
     }
   }
   return Value::dict(std::move(sharded));
-}
-
-bool SourcePlan::is_lightning_meta(const Leaf& entry) const {
-  const auto number = deferred_number(entry.value);
-  if (!number) return false;
-  const Index& index = source_.index();
-  return index.files[index.values[*number].location.file].name == kLightningMetaName;
-}
-
-void SourcePlan::read_value(std::size_t entry, const ValueCheck& on_value) {
-  const Value value = resolved(source_, entries_[entry].value);
-  if (on_value) on_value(entries_[entry].key, value);
-  add_value(entry, value, true);
 }
 
 void SourcePlan::add_tensor(std::size_t entry, const ShardingRule& rule) {

@@ -34,14 +34,12 @@ class SourcePlan : public FolderPlan {
   std::size_t value_count() const { return value_count_; }
 
  private:
-  void read_value(std::size_t entry, const ValueCheck& on_value);
   void add_tensor(std::size_t entry, const ShardingRule& rule);
   void choose_ranks();
   // Moves what belongs into the state file or the item of the common state to `state_file_`, and
   // objects of ranks to `objects`; returns the rest of the content.
   Value without_common(const Value& content, const ValueCheck& on_value,
                        std::vector<Leaf>& objects);
-  bool is_lightning_meta(const Leaf& entry) const;
   void add_to_state_file(const std::string& key, const Value& value, const ValueCheck& on_value);
 
   const Checkpoint& source_;

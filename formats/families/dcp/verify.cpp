@@ -53,19 +53,12 @@ std::vector<ItemRef> items_in_file_order(const Index& index, const Replicas& rep
 }
 
 bool begins_with_zip(const FolderUnderTest& f, const Location& location) {
-  if (f.index.transforms[location.transform].empty()) {
-    std::array<std::byte, 4> start{};
-    const auto file = f.pool.get(location.file);
-    if (location.offset + start.size() > file->size()) return true;
-    file->read_at(location.offset, start);
-    return std::memcmp(start.data(), "PK\x03\x04", 4) == 0;
-  }
-  return true;
-}
-
-// Returns whether the bytes between two items only align the second one as writers do.
-bool is_padding(std::uint64_t end, std::uint64_t begin) {
-  return begin - end < kItemAlignment && begin % kItemAlignment == 0;
+  if (!f.index.transforms[location.transform].empty()) return true;
+  std::array<std::byte, 4> start{};
+  const auto file = f.pool.get(location.file);
+  if (location.offset + start.size() > file->size()) return true;
+  file->read_at(location.offset, start);
+  return std::memcmp(start.data(), "PK\x03\x04", 4) == 0;
 }
 
 // Finds items that share bytes, and bytes of data files that belong to no item.  Skips files with
@@ -95,7 +88,9 @@ void check_ranges(const FolderUnderTest& f, const std::vector<ItemRef>& items, F
            .bytes = ByteRange{item.location.offset,
                               std::min(end, item.location.offset + item.location.length)}});
     } else if (!f.narrowed && item.location.offset > end &&
-               !is_padding(end, item.location.offset)) {
+               // Bytes that only align the item, as writers do.
+               (item.location.offset - end >= kItemAlignment ||
+                item.location.offset % kItemAlignment != 0)) {
       findings.push_back(
           {.code = ErrorCode::kExtent,
            .message = cat("bytes ", end, " to ", item.location.offset, " belong to no item"),

@@ -29,17 +29,15 @@ bool is_hidden(const Path& path) {
   return path[0] == kHiddenGroup;
 }
 
-// Returns little-endian two's complement, one byte longer than the number.
-Value big_int(std::uint64_t number) {
-  std::string bytes;
-  for (unsigned i = 0; i < 8; ++i) bytes += static_cast<char>(number >> (8 * i) & 0xFFU);
-  return Value::big_int(bytes + '\0');
-}
-
 Value value_of(const Scalar& scalar) {
   if (const auto* flag = std::get_if<bool>(&scalar)) return Value::boolean(*flag);
   if (const auto* number = std::get_if<std::int64_t>(&scalar)) return Value::integer(*number);
-  if (const auto* number = std::get_if<std::uint64_t>(&scalar)) return big_int(*number);
+  if (const auto* number = std::get_if<std::uint64_t>(&scalar)) {
+    // Little-endian two's complement, one byte longer than the number.
+    std::string bytes(9, '\0');
+    for (unsigned i = 0; i < 8; ++i) bytes[i] = static_cast<char>(*number >> (8 * i) & 0xFFU);
+    return Value::big_int(std::move(bytes));
+  }
   if (const auto* number = std::get_if<double>(&scalar)) return Value::floating(*number);
   return Value::string(std::get<std::string>(scalar));
 }
@@ -326,11 +324,7 @@ class Hdf5Checkpoint : public StoredCheckpoint {
       for (std::size_t d = 0; d < size.size(); ++d)
         size[d] = std::min(dataset.chunk_shape[d], dataset.shape[d] - offset[d]);
       chunks.add(offset, size, {0, 0, chunk.address, chunk.bytes});
-      for (std::size_t d = offset.size(); d-- > 0;) {
-        offset[d] += dataset.chunk_shape[d];
-        if (offset[d] < dataset.shape[d]) break;
-        offset[d] = 0;
-      }
+      next_chunk(dataset, offset);
     }
   }
 

@@ -67,12 +67,11 @@ void check_fletcher(const File& file, const Dataset& dataset, const StoredChunk&
                     const std::function<void(std::uint64_t, std::span<const std::byte>)>& use) {
   const std::uint64_t bytes = chunk.bytes - kFletcherBytes;
   Fletcher32 sum(bytes);
-  for (std::uint64_t at = 0; at < bytes; at += buffer.size()) {
-    const auto part = buffer.subspan(0, std::min<std::uint64_t>(buffer.size(), bytes - at));
-    file.read_at(chunk.address + at, part);
-    sum.add(at, part);
-    if (use) use(at, part);
-  }
+  read_parts(file, chunk.address, bytes, buffer,
+             [&](std::uint64_t at, std::span<const std::byte> part) {
+               sum.add(at, part);
+               if (use) use(at, part);
+             });
   std::array<std::byte, kFletcherBytes> stored{};
   file.read_at(chunk.address + bytes, stored);
   if (!same_fletcher(load_u32(stored, 0), sum.value()))
@@ -250,12 +249,8 @@ std::uint32_t structure_crc(const ByteSource& file, std::span<const Dataset> dat
   std::array<std::byte, kDataBlockBytes> buffer{};
   std::uint32_t crc = 0;
   for (const Extent& extent : structure_extents(data_extents(datasets), file.size())) {
-    for (std::uint64_t at = 0; at < extent.bytes; at += buffer.size()) {
-      const auto part =
-          std::span(buffer).subspan(0, std::min<std::uint64_t>(buffer.size(), extent.bytes - at));
-      file.read_at(extent.begin + at, part);
-      crc = crc32(crc, part);
-    }
+    read_parts(file, extent.begin, extent.bytes, buffer,
+               [&](std::uint64_t, std::span<const std::byte> part) { crc = crc32(crc, part); });
   }
   return crc;
 }
@@ -270,12 +265,8 @@ CheckedBytes check_data(const File& file, const Dataset& dataset, std::span<std:
   bool whole = true;  // `crc` is that of all elements
   bool damaged = false;
   if (dataset.storage == Dataset::Storage::kContiguous) {
-    for (std::uint64_t at = 0; at < dataset.bytes(); at += buffer.size()) {
-      const auto part =
-          buffer.subspan(0, std::min<std::uint64_t>(buffer.size(), dataset.bytes() - at));
-      file.read_at(dataset.address + at, part);
-      crc = crc32(crc, part);
-    }
+    read_parts(file, dataset.address, dataset.bytes(), buffer,
+               [&](std::uint64_t, std::span<const std::byte> part) { crc = crc32(crc, part); });
   }
   const auto runs = dataset.storage == Dataset::Storage::kChunked ? runs_of(dataset) : std::nullopt;
   for (std::size_t c = 0; c < dataset.chunks.size(); ++c) {
@@ -295,12 +286,7 @@ CheckedBytes check_data(const File& file, const Dataset& dataset, std::span<std:
       } else if (checksum) {
         check_fletcher(file, dataset, chunk, buffer, use);
       } else if (dataset.crc) {
-        for (std::uint64_t at = 0; at < chunk.bytes; at += buffer.size()) {
-          const auto part =
-              buffer.subspan(0, std::min<std::uint64_t>(buffer.size(), chunk.bytes - at));
-          file.read_at(chunk.address + at, part);
-          use(at, part);
-        }
+        read_parts(file, chunk.address, chunk.bytes, buffer, use);
       }
     } catch (const Error& error) {
       damaged = true;

@@ -139,6 +139,17 @@ std::vector<Extent> data_extents(std::span<const Dataset> datasets);
 // Throws: kExtentOverlap if two ranges of data share bytes.
 std::vector<Extent> structure_extents(std::span<const Extent> data, std::uint64_t file_bytes);
 
+// Moves `at`, the beginning of a chunk, to the next chunk of the grid, row-major.  Returns false,
+// and moves to the first one, if it was the last.
+template <typename T>
+bool next_chunk(const Dataset& dataset, std::vector<T>& at) {
+  for (std::size_t d = at.size(); d-- > 0;) {
+    at[d] += static_cast<T>(dataset.chunk_shape[d]);
+    if (at[d] < static_cast<T>(dataset.shape[d])) return true;
+    at[d] = 0;
+  }
+  return false;
+}
 // Returns the number of chunks along each dimension.
 std::vector<std::int64_t> grid_of(const Dataset& dataset);
 // Throws: kLimitSize if the dataset claims more than a file of `file_bytes` bytes can expand to, or

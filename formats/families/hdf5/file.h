@@ -41,6 +41,15 @@ struct PlannedDataset {
   std::vector<std::int64_t> chunk_shape;  // empty: contiguous, without a checksum of its own
   std::optional<std::uint32_t> crc;
   std::optional<std::uint64_t> number;
+
+  // Returns the dataset without its place.
+  Dataset described() const {
+    Dataset out;
+    out.dtype = dtype;
+    out.shape = shape;
+    out.chunk_shape = chunk_shape;
+    return out;
+  }
 };
 struct PlannedLink {
   Path path;

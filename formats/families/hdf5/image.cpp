@@ -226,10 +226,7 @@ class Layout {
     if (type.attribute) add_text(dataset.get(), kDTypeAttribute, *type.attribute);
     if (planned.number) add_number(dataset.get(), kNumberAttribute, *planned.number);
     if (planned.crc) add_number(dataset.get(), kCrcAttribute, *planned.crc);
-    Dataset described;
-    described.dtype = planned.dtype;
-    described.shape = planned.shape;
-    described.chunk_shape = planned.chunk_shape;
+    const Dataset described = planned.described();
     if (described.numel() == 0) return;
     if (chunked) {
       add_chunks(dataset.get(), described, place);
@@ -265,21 +262,13 @@ class Layout {
   void add_chunks(hid_t dataset, const Dataset& described, DatasetPlace& place) {
     const std::uint64_t bytes = described.chunk_bytes() + kFletcherBytes;
     std::vector<hsize_t> at(described.shape.size(), 0);
-    for (;;) {
+    do {
       check(H5Dwrite_chunk(dataset, H5P_DEFAULT, 0, at.data(), bytes, memory_.chunk_of(bytes)),
             "a chunk");
       const StoredChunk stored = memory_.take_last_data();
       if (stored.bytes != bytes) refused("a chunk of that size");
       place.chunks.push_back(stored.address);
-      std::size_t d = at.size();
-      while (d > 0) {
-        --d;
-        at[d] += static_cast<hsize_t>(described.chunk_shape[d]);
-        if (at[d] < static_cast<hsize_t>(described.shape[d])) break;
-        at[d] = 0;
-        if (d == 0) return;
-      }
-    }
+    } while (next_chunk(described, at));
   }
 
   Handle attribute(hid_t object, std::string_view attribute_name, hid_t type) {

@@ -10,7 +10,6 @@
 #include <new>
 #include <optional>
 
-#include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
 
 namespace fsdp::formats::hdf5 {
@@ -187,15 +186,6 @@ Library::Library() : lock_(library_mutex()) {
 
 Library::~Library() {
   (void)H5Eset_auto2(H5E_DEFAULT, report_, report_data_);
-}
-
-void forbid_other_files() {
-  (void)H5PLset_loading_state(0);
-  (void)H5Lunregister(H5L_TYPE_EXTERNAL);
-}
-
-std::string library_words() {
-  return text_of(words_now());
 }
 
 void throw_library_error(ErrorCode code, const std::string& what) {

@@ -11,6 +11,7 @@
 #include <hdf5.h>
 
 #include "formats/bytes/base/error.h"
+#include "formats/bytes/base/interface.h"
 
 namespace fsdp::formats::hdf5 {
 
@@ -19,12 +20,10 @@ namespace fsdp::formats::hdf5 {
 std::mutex& library_mutex();
 
 // Holds the library, started and without its messages on stderr.
-class Library {
+class Library : NotCopied {
  public:
   // Throws: kUnsupported.
   Library();
-  Library(const Library&) = delete;
-  Library& operator=(const Library&) = delete;
   ~Library();
 
  private:
@@ -33,14 +32,9 @@ class Library {
   void* report_data_ = nullptr;
 };
 
-// Forbids plugins and links into other files for the rest of this process.
-// Requires: Library is held.
-void forbid_other_files();
-
-// Returns the outermost and innermost descriptions of the last failed call, escaped.
-std::string library_words();
-// Throws `code` with `what` and library_words; kH5ReaderFailed if memory ran out; if the file could
-// not be read or written, the error thrown there.
+// Throws `code` with `what` and the outermost and innermost descriptions of the last failed call,
+// escaped; kH5ReaderFailed if memory ran out; if the file could not be read or written, the error
+// thrown there.
 [[noreturn]] void throw_library_error(ErrorCode code, const std::string& what);
 
 // Owns an identifier of libhdf5.
@@ -68,12 +62,8 @@ class Handle {
 };
 
 // The object that a file is read from and written to.
-class DriverFile {
+class DriverFile : public Interface {
  public:
-  DriverFile() = default;
-  DriverFile(const DriverFile&) = delete;
-  DriverFile& operator=(const DriverFile&) = delete;
-  virtual ~DriverFile() = default;
   virtual std::uint64_t size() const = 0;
   // Return false on failure; may throw.  libhdf5 passes whole chunks in the caller's own buffer, so
   // the buffer's address tells chunks from structure.  (H5FD_mem_t does not: heaps of text count as

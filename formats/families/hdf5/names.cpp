@@ -35,12 +35,6 @@ constexpr std::size_t kMaxSteps = 64;
 constexpr std::size_t kGroupsPerName = 2;
 constexpr std::size_t kFreeGroups = 1000;
 
-std::string joined(const Path& names) {
-  std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : ".") + name;
-  return text;
-}
-
 }  // namespace
 
 Path names_of(const KeyPath& path) {
@@ -104,17 +98,16 @@ Places::Places(const std::vector<KeyPath>& tensors)
 
 Path Places::split(const KeyPath& path) const {
   Path names = names_of(path);
-  if (are_joined_) return {joined(names)};
+  if (are_joined_) return {formats::joined(names, ".")};
   const Node* at = &keys_;
   for (std::size_t steps = 1; steps < names.size(); ++steps) {
     const auto next = at->children.find(names[steps - 1]);
     if (next == at->children.end()) break;
     at = next->second.get();
     if (!at->is_tensor) continue;
-    std::string joined = names[steps - 1];
-    for (std::size_t i = steps; i < names.size(); ++i) joined += "." + names[i];
+    std::string rest = formats::joined(std::span(names).subspan(steps - 1), ".");
     names.resize(steps);
-    names.back() = std::move(joined);
+    names.back() = std::move(rest);
     break;
   }
   return names;
@@ -149,7 +142,7 @@ Path Places::attribute(const KeyPath& path) {
   Path place = split(path);
   // Each value adds to the groups that the tensors left.
   groups_left_ += kGroupsPerName;
-  if (place.size() - 1 > groups_left_) place = {joined(place)};
+  if (place.size() - 1 > groups_left_) place = {formats::joined(place, ".")};
   Node* group = &places_;
   for (std::size_t i = 0; i + 1 < place.size(); ++i) {
     // A "#" keeps the group apart from a dataset of the same name.

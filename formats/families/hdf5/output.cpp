@@ -6,6 +6,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -19,11 +20,11 @@
 #include "formats/families/hdf5/filters.h"
 #include "formats/families/hdf5/hdf5.h"
 #include "formats/families/hdf5/names.h"
-#include "formats/families/hdf5/wrapping.h"
 #include "formats/state/checkpoint/checkpoint.h"
 #include "formats/state/checkpoint/source_pieces.h"
 #include "formats/state/content/content.h"
 #include "formats/state/content/tensor_value.h"
+#include "formats/state/content/torch_globals.h"
 #include "formats/state/model/division.h"
 #include "formats/state/model/tensor_reader.h"
 
@@ -86,6 +87,59 @@ bool is_whole(const TensorValue& tensor) {
              tensor.storage->numel * item_bytes(tensor.storage->dtype);
 }
 
+TorchGlobal meaning_of(const Value& callable) {
+  return callable.as_global() == nullptr ? TorchGlobal::kUnknown
+                                         : static_cast<TorchGlobal>(callable.global_tag());
+}
+
+// A call around a tensor, or the tensor's own: (callable, arguments).
+using Call = std::pair<Value, Value>;
+
+// Returns `call` with the tensor inside it replaced by `dense`.
+Call wrapped(const Call& call, const ObjectData& dense) {
+  const auto items = call.second.items();
+  std::vector<Value> args(items.begin(), items.end());
+  switch (meaning_of(call.first)) {
+    case TorchGlobal::kRebuildParameter:
+    case TorchGlobal::kRebuildParameterWithState: {
+      if (args[0].as_object() == nullptr) return {dense.callable, dense.args};
+      ObjectData inner = *args[0].as_object();
+      std::tie(inner.callable, inner.args) = wrapped({inner.callable, inner.args}, dense);
+      args[0] = Value::object(std::move(inner));
+      return {call.first, Value::tuple(std::move(args))};
+    }
+    case TorchGlobal::kRebuildFromTypeV2: {
+      // (function, type, its arguments, state)
+      std::tie(args[0], args[2]) = wrapped({args[0], args[2]}, dense);
+      return {call.first, Value::tuple(std::move(args))};
+    }
+    default:
+      return {dense.callable, dense.args};
+  }
+}
+
+// Returns `root` with each reference to a tensor (content.h) wrapped as that tensor is in the
+// checkpoint's own tree: in a Parameter, a Buffer, attributes.  A reference that occurs twice stays
+// one value.
+Value with_wrappers(const Checkpoint& checkpoint, const Value& root) {
+  std::map<TensorRef, Value> made;
+  return with_leaves(root, [&](const Leaf& leaf) -> std::optional<Value> {
+    const auto number = tensor_number(leaf.value);
+    if (!number) return leaf.value;
+    const auto own = checkpoint.tensor_value(*number);
+    const ObjectData* const object = own ? own->as_object() : nullptr;
+    if (object == nullptr || object->by_new) return leaf.value;
+    const auto [at, fresh] = made.try_emplace(*dense_tensor(leaf.value)->storage->tensor);
+    if (fresh) {
+      ObjectData copy = *object;
+      std::tie(copy.callable, copy.args) =
+          wrapped({copy.callable, copy.args}, *leaf.value.as_object());
+      at->second = Value::object(std::move(copy));
+    }
+    return at->second;
+  });
+}
+
 // The state of one dataset's elements so far.
 struct Progress {
   CrcLedger crc;
@@ -125,7 +179,10 @@ class Hdf5Output : public Output {
     // A checksum lies between two chunks; written later, it would leave a gap in an uploaded part.
     sums_early_ = out.sent_by_parts();
     total += write_data(out, options);
-    write_dataset(out, pickle_number_, std::as_bytes(std::span(pickle_)));
+    write_part(out, pickle_number_, 0, std::as_bytes(std::span(pickle_)),
+               [&](std::uint64_t at, std::span<const std::byte> part,
+                   std::optional<std::uint32_t> crc) { out.write_at(at, part, crc); });
+    finish_dataset(out, pickle_number_);
     write_structure(out);
   }
 
@@ -224,11 +281,7 @@ class Hdf5Output : public Output {
   // ---- writing
 
   Dataset described(std::size_t number) const {
-    const PlannedDataset& planned = file_.datasets[number];
-    Dataset out;
-    out.dtype = planned.dtype;
-    out.shape = planned.shape;
-    out.chunk_shape = planned.chunk_shape;
+    Dataset out = file_.datasets[number].described();
     const DatasetPlace& place = image_.places[number];
     if (out.numel() == 0) return out;
     out.storage = place.chunks.empty() ? Dataset::Storage::kContiguous : Dataset::Storage::kChunked;
@@ -347,11 +400,7 @@ class Hdf5Output : public Output {
   std::optional<ChunkRuns> runs_for(std::size_t number) const {
     const PlannedDataset& planned = file_.datasets[number];
     if (planned.chunk_shape.empty()) return std::nullopt;
-    Dataset shape;
-    shape.dtype = planned.dtype;
-    shape.shape = planned.shape;
-    shape.chunk_shape = planned.chunk_shape;
-    return runs_of(shape);
+    return runs_of(planned.described());
   }
 
   // Called when every byte of the dataset is written: adds its checksums.
@@ -363,10 +412,7 @@ class Hdf5Output : public Output {
       progress_.erase(number);
     }
     PlannedDataset& planned = file_.datasets[number];
-    Dataset shape;
-    shape.dtype = planned.dtype;
-    shape.shape = planned.shape;
-    const auto crc = progress.crc.total(shape.bytes());
+    const auto crc = progress.crc.total(planned.described().bytes());
     if (!crc)
       throw Error(ErrorCode::kHole, path_text(planned.path) + ": was not written completely");
     planned.crc = *crc;
@@ -374,13 +420,6 @@ class Hdf5Output : public Output {
     for (std::size_t c = 0; c < progress.chunks.size(); ++c) {
       if (!sums_early_) write_number(out, sum_offset(number, c, *runs), progress.chunks[c].value());
     }
-  }
-
-  void write_dataset(OutputFile& out, std::size_t number, std::span<const std::byte> bytes) {
-    const auto write = [&](std::uint64_t at, std::span<const std::byte> part,
-                           std::optional<std::uint32_t> crc) { out.write_at(at, part, crc); };
-    write_part(out, number, 0, bytes, write);
-    finish_dataset(out, number);
   }
 
   static void write_number(OutputFile& out, std::uint64_t offset, std::uint32_t number) {

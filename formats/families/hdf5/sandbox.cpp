@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "formats/bytes/base/error.h"
+#include "formats/bytes/base/interface.h"
 #include "formats/bytes/base/interrupt.h"
 #include "formats/bytes/base/text.h"
 #include "formats/bytes/files/local_file.h"
@@ -229,11 +230,9 @@ bool write_all(int fd, std::string_view bytes) {
   throw Error(ErrorCode::kH5ReaderFailed, "the process that reads HDF5 " + why);
 }
 
-class SandboxProcess {
+class SandboxProcess : NotCopied {
  public:
   explicit SandboxProcess(pid_t pid) : pid_(pid) {}
-  SandboxProcess(const SandboxProcess&) = delete;
-  SandboxProcess& operator=(const SandboxProcess&) = delete;
   ~SandboxProcess() {
     if (pid_ <= 0) return;
     (void)::kill(pid_, SIGKILL);

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "formats/families/hdf5/types.h"
 
+#include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
 #include <string_view>
 #include <utility>
@@ -55,19 +57,6 @@ Handle complex_of(hid_t part, std::size_t bytes) {
   return type;
 }
 
-Handle bytes_of(DType dtype) {
-  switch (item_bytes(dtype)) {
-    case 1:
-      return copy_of(H5T_STD_U8LE);
-    case 2:
-      return copy_of(H5T_STD_U16LE);
-    case 4:
-      return copy_of(H5T_STD_U32LE);
-    default:
-      return copy_of(H5T_STD_U64LE);
-  }
-}
-
 bool little_endian(hid_t type) {
   return H5Tget_size(type) == 1 || H5Tget_order(type) == H5T_ORDER_LE;
 }
@@ -93,19 +82,11 @@ std::optional<DType> integer_of(hid_t type) {
   const std::size_t bytes = H5Tget_size(type);
   if (!little_endian(type) || H5Tget_offset(type) != 0 || H5Tget_precision(type) != 8 * bytes)
     return std::nullopt;
-  const bool is_signed = H5Tget_sign(type) == H5T_SGN_2;
-  switch (bytes) {
-    case 1:
-      return is_signed ? DType::kInt8 : DType::kUInt8;
-    case 2:
-      return is_signed ? DType::kInt16 : DType::kUInt16;
-    case 4:
-      return is_signed ? DType::kInt32 : DType::kUInt32;
-    case 8:
-      return is_signed ? DType::kInt64 : DType::kUInt64;
-    default:
-      return std::nullopt;
-  }
+  constexpr DType kUnsigned[] = {DType::kUInt8, DType::kUInt16, DType::kUInt32, DType::kUInt64};
+  constexpr DType kSigned[] = {DType::kInt8, DType::kInt16, DType::kInt32, DType::kInt64};
+  if (!std::has_single_bit(bytes) || bytes > 8) return std::nullopt;
+  const int power = std::countr_zero(bytes);
+  return H5Tget_sign(type) == H5T_SGN_2 ? kSigned[power] : kUnsigned[power];
 }
 
 // bool of h5py: an enum of 8 bits with FALSE = 0 and TRUE = 1.
@@ -169,6 +150,7 @@ FileType file_type(DType dtype) {
   for (const auto& [known, type] : same) {
     if (known == dtype) return {copy_of(type), {}};
   }
+  const std::array<hid_t, 4> raw = {H5T_STD_U8LE, H5T_STD_U16LE, H5T_STD_U32LE, H5T_STD_U64LE};
   switch (dtype) {
     case DType::kFloat16:
       return {half(), {}};
@@ -179,7 +161,8 @@ FileType file_type(DType dtype) {
     case DType::kBool:
       return {truth(), {}};
     default:
-      return {bytes_of(dtype), std::string(torch_name(dtype))};
+      return {copy_of(raw[std::min(std::countr_zero(item_bytes(dtype)), 3)]),
+              std::string(torch_name(dtype))};
   }
 }
 

@@ -68,33 +68,31 @@ struct Link {
   H5L_type_t type;
 };
 
+// What an iteration of libhdf5 finds.
 template <typename T>
 struct Collected {
   std::vector<T> items;
   bool too_many = false;
   std::exception_ptr failure;  // an exception must not pass through libhdf5
+
+  template <typename... Parts>
+  herr_t add(const Parts&... parts) noexcept {
+    try {
+      if (items.size() == kMaxNames) return too_many = true, -1;
+      items.push_back(T{parts...});
+      return 0;
+    } catch (const std::exception&) {
+      return failure = std::current_exception(), -1;
+    }
+  }
 };
 
 herr_t collect_link(hid_t, const char* name, const H5L_info_t* info, void* to) {
-  auto& links = *static_cast<Collected<Link>*>(to);
-  try {
-    if (links.items.size() == kMaxNames) return links.too_many = true, -1;
-    links.items.push_back({name, info->type});
-    return 0;
-  } catch (const std::exception&) {
-    return links.failure = std::current_exception(), -1;
-  }
+  return static_cast<Collected<Link>*>(to)->add(name, info->type);
 }
 
 herr_t collect_name(hid_t, const char* name, const H5A_info_t*, void* to) {
-  auto& names = *static_cast<Collected<std::string>*>(to);
-  try {
-    if (names.items.size() == kMaxNames) return names.too_many = true, -1;
-    names.items.emplace_back(name);
-    return 0;
-  } catch (const std::exception&) {
-    return names.failure = std::current_exception(), -1;
-  }
+  return static_cast<Collected<std::string>*>(to)->add(name);
 }
 
 // Returns a text that identifies an object within the file.
@@ -345,11 +343,7 @@ class Walk {
         }
       }
       out.chunks.push_back(chunk);
-      for (std::size_t d = at.size(); d-- > 0;) {
-        at[d] += static_cast<hsize_t>(out.chunk_shape[d]);
-        if (at[d] < static_cast<hsize_t>(out.shape[d])) break;
-        at[d] = 0;
-      }
+      next_chunk(out, at);
     }
     if (found != stored) {
       throw Error(ErrorCode::kH5Open,
@@ -495,7 +489,9 @@ std::string describe_asked(const File& file, SandboxLimits sandbox,
 
 Description describe(const ByteSource& file) {
   const Library library;
-  forbid_other_files();
+  // No plugins and no links into other files, for the rest of this process.
+  (void)H5PLset_loading_state(0);
+  (void)H5Lunregister(H5L_TYPE_EXTERNAL);
   return Walk(file).run();
 }
 

@@ -10,9 +10,7 @@
 #include "formats/bytes/base/text.h"
 #include "formats/families/hf/architecture_data.h"
 #include "formats/families/hf/config_values.h"
-#include "formats/families/hf/expected_tensors.h"
 #include "formats/families/hf/json_parts.h"
-#include "formats/families/hf/open_patterns.h"
 
 namespace fsdp::formats::hf {
 namespace {
@@ -23,15 +21,8 @@ constexpr std::size_t kMaxIgnored = 500;
 // Returns a text on the first part of `config` whose model_type differs from that in `data`; empty:
 // none differs.
 std::string other_inside(const Json& config, const Json& data) {
-  const Json* inside = data.find("sub");
-  if (inside == nullptr || inside->as_object() == nullptr) return {};
-  for (const auto& [path, type] : *inside->as_object()) {
-    const Json* at = &config;
-    for (std::size_t begin = 0; at != nullptr && begin <= path.size();) {
-      const std::size_t end = std::min(path.find('.', begin), path.size());
-      at = at->find(path.substr(begin, end - begin));
-      begin = end + 1;
-    }
+  for (const auto& [path, type] : members_of(data.find("sub"))) {
+    const Json* at = part_at(config, path);
     const Json* own = at == nullptr ? nullptr : at->find("model_type");
     if (own != nullptr && own->as_string() != nullptr && *own->as_string() != text_of(type))
       return cat(path, " is of model_type ", quote(*own->as_string(), 100));
@@ -122,12 +113,8 @@ std::optional<Architecture> Architecture::of(const Json& config, std::string& un
     layout.open = expansion.open();
     out.layouts_.push_back(std::move(layout));
   }
-  if (const Json* renames = own->find("renames"); renames != nullptr && renames->as_object()) {
-    for (const auto& [name, to] : *renames->as_object()) out.renames_[name] = text_of(to);
-  }
-  if (const Json* tied = own->find("tied"); tied != nullptr && tied->as_object() != nullptr) {
-    for (const auto& [name, to] : *tied->as_object()) out.tied_[name] = text_of(to);
-  }
+  for (const auto& [name, to] : members_of(own->find("renames"))) out.renames_[name] = text_of(to);
+  for (const auto& [name, to] : members_of(own->find("tied"))) out.tied_[name] = text_of(to);
   for (const Json& one : list_of(own->find("ignored"))) out.ignored_.push_back(text_of(one));
   return out;
 }
@@ -135,7 +122,7 @@ std::optional<Architecture> Architecture::of(const Json& config, std::string& un
 bool Architecture::ignores(const std::string& name) const {
   if (name.size() > kMaxIgnored) return false;
   if (name.ends_with("rotary_emb.inv_freq")) return true;
-  return std::any_of(ignored_.begin(), ignored_.end(), [&](const std::string& expression) {
+  return std::ranges::any_of(ignored_, [&](const std::string& expression) {
     regex_t compiled;
     if (::regcomp(&compiled, expression.c_str(), REG_EXTENDED | REG_NOSUB) != 0) return false;
     const bool matches = ::regexec(&compiled, name.c_str(), 0, nullptr, 0) == 0;
@@ -144,23 +131,13 @@ bool Architecture::ignores(const std::string& name) const {
   });
 }
 
-bool Architecture::is_open(const std::string& name) const {
-  return std::any_of(layouts_.begin(), layouts_.end(),
-                     [&](const Layout& layout) { return layout.open.match(name); });
-}
-
-std::string Architecture::tied_to(const std::string& name) const {
-  return translated(tied_, name);
-}
-
 ModelDifferences Architecture::compared(const Layout& layout, const NamedShapes& tensors) const {
   ModelDifferences out;
   const auto& expected = layout.tensors;
   // A configuration may still name a quantization that the weights no longer have.
-  const bool quantized =
-      quantized_ && std::any_of(tensors.begin(), tensors.end(), [&](const auto& tensor) {
-        return !expected.contains(tensor.first);
-      });
+  const bool quantized = quantized_ && std::ranges::any_of(tensors, [&](const auto& tensor) {
+                           return !expected.contains(tensor.first);
+                         });
   std::set<std::string> present;
   std::set<std::string> modules;
   for (const auto& [name, shape] : tensors) {
@@ -174,13 +151,17 @@ ModelDifferences Architecture::compared(const Layout& layout, const NamedShapes&
   std::set<std::string> sources;  // tensors that are present under a name tied to theirs
   for (const auto& [name, shape] : tensors) {
     auto found = expected.find(name);
-    const std::string source = found == expected.end() ? tied_to(name) : std::string();
+    // A tensor that is tied to another one.
+    const std::string source = found == expected.end() ? translated(tied_, name) : std::string();
     if (!source.empty()) {
       sources.insert(source);
       found = expected.find(source);
     }
     if (found == expected.end()) {
-      if (is_open(name) || ignores(name) ||
+      // The name may match a pattern whose numbers the configuration does not tell.
+      const bool open =
+          std::ranges::any_of(layouts_, [&](const Layout& one) { return one.open.match(name); });
+      if (open || ignores(name) ||
           (quantized && (known.contains(quantized_part(name)) || known.contains(module_of(name)))))
         continue;
       out.unexpected.push_back(name);

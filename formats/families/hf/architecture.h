@@ -72,11 +72,6 @@ class Architecture {
   Architecture() = default;
   ModelDifferences compared(const Layout& layout, const NamedShapes& tensors) const;
   bool ignores(const std::string& name) const;
-  // Returns whether a name matches a pattern whose numbers the configuration does not tell.
-  bool is_open(const std::string& name) const;
-  // Returns the name that a tied tensor is tied to; empty if it is not one.
-  std::string tied_to(const std::string& name) const;
-
   std::string name_;
   std::string producer_;
   std::string front_;

@@ -20,8 +20,8 @@ std::vector<std::string> common_fronts(const NamedShapes& tensors) {
     const std::size_t dot = tensors[0].first.find('.', out.back().size());
     if (dot == std::string::npos) break;
     const std::string front = tensors[0].first.substr(0, dot + 1);
-    if (!std::all_of(tensors.begin(), tensors.end(),
-                     [&](const auto& tensor) { return tensor.first.starts_with(front); }))
+    if (!std::ranges::all_of(tensors,
+                             [&](const auto& tensor) { return tensor.first.starts_with(front); }))
       break;
     out.push_back(front);
   }
@@ -31,11 +31,6 @@ std::vector<std::string> common_fronts(const NamedShapes& tensors) {
 // The parameters of a LayerNorm in models that came from TensorFlow, which transformers renames.
 constexpr std::pair<std::string_view, std::string_view> kEarlyWords[] = {{".gamma", ".weight"},
                                                                          {".beta", ".bias"}};
-
-bool has_early_words(const NamedShapes& tensors) {
-  return std::any_of(tensors.begin(), tensors.end(),
-                     [](const auto& tensor) { return tensor.first.ends_with("LayerNorm.gamma"); });
-}
 
 }  // namespace
 
@@ -50,20 +45,20 @@ std::string ArchitectureFit::renamed(const std::string& name) const {
 ArchitectureFit fit_to(const Architecture& architecture, const NamedShapes& tensors) {
   std::vector<ArchitectureFit> tries;
   for (const bool early : {false, true}) {
-    if (early && !has_early_words(tensors)) break;
+    if (early && std::ranges::none_of(tensors, [](const auto& tensor) {
+          return tensor.first.ends_with("LayerNorm.gamma");
+        }))
+      break;
     for (const std::string& front : common_fronts(tensors)) tries.push_back({front, "", early, {}});
     if (!architecture.front().empty()) tries.push_back({"", architecture.front(), early, {}});
   }
-  const auto worse = [](const ArchitectureFit& a, const ArchitectureFit& b) {
-    return a.differences.count() > b.differences.count();
-  };
   ArchitectureFit* best = nullptr;
   for (ArchitectureFit& one : tries) {
     NamedShapes renamed;
     renamed.reserve(tensors.size());
     for (const auto& [name, shape] : tensors) renamed.emplace_back(one.renamed(name), shape);
     one.differences = architecture.differences(renamed);
-    if (best == nullptr || worse(*best, one)) best = &one;
+    if (best == nullptr || one.differences.count() < best->differences.count()) best = &one;
   }
   return std::move(*best);
 }

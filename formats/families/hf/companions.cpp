@@ -8,7 +8,6 @@
 
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
-#include "formats/bytes/files/file.h"
 #include "formats/bytes/store/place.h"
 #include "formats/bytes/store/telling_files.h"
 
@@ -46,8 +45,7 @@ std::vector<Companion> open_files(const fs::path& path, bool (*wanted)(std::stri
   for (const std::string& name : folder->list()) {
     if (wanted(name)) out.push_back({name, path.native(), nullptr, std::nullopt});
   }
-  std::sort(out.begin(), out.end(),
-            [](const Companion& a, const Companion& b) { return a.name < b.name; });
+  std::ranges::sort(out, {}, &Companion::name);
   for (Companion& companion : out) {
     // A link out of the folder is refused: its target is not the model's, and would be published.
     const bool blob = !folder->read_by_requests() && is_blob(path, companion.name);
@@ -59,11 +57,9 @@ std::vector<Companion> open_files(const fs::path& path, bool (*wanted)(std::stri
 }
 
 void read_config(const File& file, Companions& out) {
-  std::string text(file.size(), '\0');
-  file.read_at(0, std::as_writable_bytes(std::span(text)));
   out.config_name = file.name();
   try {
-    out.config = parse_json(text);
+    out.config = parse_json(read_text(file, kMaxConfigBytes));
   } catch (const Error& error) {
     throw error.in(file.name());
   }
@@ -81,16 +77,14 @@ void rewrite_config(Companions& companions, Json::Object members) {
 }  // namespace
 
 bool is_model_companion(std::string_view name) {
-  return std::find(kModelCompanions.begin(), kModelCompanions.end(), name) !=
-             kModelCompanions.end() ||
+  return std::ranges::find(kModelCompanions, name) != kModelCompanions.end() ||
          name.ends_with(".jinja") || name.ends_with(".tiktoken");
 }
 
 bool is_tokenizer_file(std::string_view name) {
   constexpr std::array<std::string_view, 4> kOthers = {
       "config.json", "generation_config.json", "preprocessor_config.json", "processor_config.json"};
-  return is_model_companion(name) &&
-         std::find(kOthers.begin(), kOthers.end(), name) == kOthers.end();
+  return is_model_companion(name) && std::ranges::find(kOthers, name) == kOthers.end();
 }
 
 Companions open_companions(const fs::path& path) {
@@ -208,29 +202,25 @@ bool names_a_model(const fs::path& folder) {
   if (!exists_at(path)) return false;
   try {
     const Companions own = open_companions(path);
-    return std::any_of(kModelFields.begin(), kModelFields.end(),
-                       [&](const char* field) { return own.config->find(field) != nullptr; });
+    return std::ranges::any_of(
+        kModelFields, [&](const char* field) { return own.config->find(field) != nullptr; });
   } catch (const Error& error) {
     if (error.code() == ErrorCode::kJson) return false;
     throw;
   }
 }
 
-bool has_tokenizer(const Companions& companions) {
-  return std::any_of(companions.files.begin(), companions.files.end(),
-                     [](const Companion& companion) { return is_tokenizer_file(companion.name); });
-}
-
 }  // namespace
 
 Companions find_companions(const fs::path& checkpoint) {
   const std::vector<fs::path> folders = folders_of(checkpoint);
-  const auto own = std::find_if(folders.begin(), folders.end(), names_a_model);
+  const auto own = std::ranges::find_if(folders, names_a_model);
   if (own == folders.end()) return {};
   Companions out = open_companions(*own);
   out.found = true;
   for (const fs::path& folder : folders) {
-    if (has_tokenizer(out)) break;
+    const bool has_tokenizer = std::ranges::any_of(out.files, is_tokenizer_file, &Companion::name);
+    if (has_tokenizer) break;
     if (folder == *own) continue;
     for (Companion& companion : open_tokenizer(folder)) out.files.push_back(std::move(companion));
   }

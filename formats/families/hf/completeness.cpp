@@ -29,7 +29,7 @@ std::optional<Numbered> numbered(const std::string& name) {
     const std::size_t end = std::min(name.find('.', begin), name.size());
     const std::string part = name.substr(begin, end - begin);
     if (!part.empty() && part.size() <= 5 && (part == "0" || part[0] != '0') &&
-        std::all_of(part.begin(), part.end(), [](char c) { return c >= '0' && c <= '9'; })) {
+        std::ranges::all_of(part, [](char c) { return c >= '0' && c <= '9'; })) {
       return Numbered{name.substr(0, begin), std::stoul(part), name.substr(end)};
     }
     begin = end + 1;
@@ -56,9 +56,8 @@ std::optional<std::size_t> config_number(const Json* config,
 
 class Search {
  public:
-  Search(const Json* config, std::size_t most) : config_(config), most_(most) {}
-
-  void run(std::span<const std::string> names) {
+  Search(std::span<const std::string> names, const Json* config, std::size_t most)
+      : config_(config), most_(most) {
     for (const auto& [front, layers] : stacks_of(names)) {
       std::optional<std::size_t> count;
       if (front == "model.layers." || front == "transformer.h.")
@@ -67,6 +66,7 @@ class Search {
       for (const auto& [number, backs] : layers) check_experts(cat(front, number), backs);
     }
   }
+
   std::vector<std::string> take() { return std::move(missing_); }
 
  private:
@@ -119,8 +119,8 @@ class Search {
   // Returns whether each layer is one module, such as a Linear or a norm.  Activations between them
   // have no names.
   static bool are_single_modules(const Layers& layers) {
-    return std::all_of(layers.begin(), layers.end(), [](const auto& layer) {
-      return std::all_of(layer.second.begin(), layer.second.end(), [](const std::string& back) {
+    return std::ranges::all_of(layers, [](const auto& layer) {
+      return std::ranges::all_of(layer.second, [](const std::string& back) {
         return back.find('.', 1) == std::string::npos;
       });
     });
@@ -159,15 +159,11 @@ bool is_embedding(const std::string& name) {
 
 std::vector<std::string> missing_names(std::span<const std::string> names, const Json* config,
                                        std::size_t most) {
-  Search search(config, most);
-  search.run(names);
-  std::vector<std::string> missing = search.take();
+  std::vector<std::string> missing = Search(names, config, most).take();
   const Json* tied = config == nullptr ? nullptr : config->find("tie_word_embeddings");
   const bool apart = tied != nullptr && tied->as_bool() != nullptr && !*tied->as_bool();
-  const auto has = [&](const char* name) {
-    return std::find(names.begin(), names.end(), name) != names.end();
-  };
-  if (apart && std::any_of(names.begin(), names.end(), is_embedding) && !has(kHead))
+  if (apart && std::ranges::any_of(names, is_embedding) &&
+      std::ranges::find(names, kHead) == names.end())
     missing.emplace_back(kHead);
   return missing;
 }

@@ -4,6 +4,8 @@
 #include <charconv>
 #include <cmath>
 
+#include "formats/families/hf/json_parts.h"
+
 namespace fsdp::formats::hf {
 namespace {
 
@@ -44,8 +46,8 @@ std::string_view first_field(std::string_view expression) {
 
 }  // namespace
 
-const Json* ConfigValues::in_config(std::string_view path) const {
-  const Json* at = &config_;
+const Json* part_at(const Json& whole, std::string_view path) {
+  const Json* at = &whole;
   while (at != nullptr && !path.empty()) {
     const std::size_t dot = path.find('.');
     const std::string_view part = path.substr(0, dot);
@@ -63,7 +65,7 @@ const Json* ConfigValues::in_config(std::string_view path) const {
 }
 
 std::optional<Json> ConfigValues::field(std::string_view path, int depth) const {
-  const Json* found = in_config(path);
+  const Json* found = part_at(config_, path);
   if (found != nullptr && !found->is_null()) return *found;
   if (path.ends_with(kLengthOf) && depth <= kMaxDepth) {
     const auto list = field(path.substr(0, path.size() - kLengthOf.size()), depth + 1);
@@ -71,12 +73,9 @@ std::optional<Json> ConfigValues::field(std::string_view path, int depth) const 
       return Json(static_cast<std::uint64_t>(list->as_array()->size()));
   }
   // Older files have a field under another name.
-  if (const Json* alias = about_.find("alias"); alias != nullptr && alias->as_object() != nullptr) {
-    for (const auto& [other, own] : *alias->as_object()) {
-      if (own.as_string() == nullptr || *own.as_string() != path) continue;
-      const Json* same = in_config(other);
-      if (same != nullptr && !same->is_null()) return *same;
-    }
+  for (const auto& [other, own] : members_of(about_.find("alias"))) {
+    const Json* same = text_of(own) == path ? part_at(config_, other) : nullptr;
+    if (same != nullptr && !same->is_null()) return *same;
   }
   if (path == "num_labels") {
     const Json* names = config_.find("id2label");

@@ -10,6 +10,9 @@
 
 namespace fsdp::formats::hf {
 
+// Returns what a dotted path of names, and of positions in lists, leads to; nullptr: nothing.
+const Json* part_at(const Json& whole, std::string_view path);
+
 // Fields are named by dotted path, elements of lists by their position: "text_config.hidden_size",
 // "depths.0"; "depths.#" is the length of the list.  A field that config.json lacks, or has as
 // null, has the value that transformers would use.  Lifetime: both arguments outlive the object.
@@ -38,7 +41,6 @@ class ConfigValues {
   std::optional<Json> field(std::string_view path, int depth) const;
   std::optional<std::int64_t> number(std::string_view expression, int depth) const;
   std::optional<long double> product(std::string_view term, int depth) const;
-  const Json* in_config(std::string_view path) const;
 
   const Json& config_;
   const Json& about_;

@@ -9,11 +9,8 @@
 #include <string>
 
 #include "formats/bytes/base/error.h"
-#include "formats/bytes/base/json.h"
 #include "formats/bytes/base/text.h"
-#include "formats/families/hf/config_values.h"
 #include "formats/families/hf/json_parts.h"
-#include "formats/families/hf/open_patterns.h"
 
 namespace fsdp::formats::hf {
 namespace {

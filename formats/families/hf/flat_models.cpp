@@ -32,14 +32,10 @@ bool has_word(std::string_view key, std::span<const std::string_view> words) {
     const std::size_t end = std::min(key.find_first_of("_.-"), key.size());
     std::string word(key.substr(0, end));
     for (char& c : word) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-    if (std::find(words.begin(), words.end(), word) != words.end()) return true;
+    if (std::ranges::find(words, word) != words.end()) return true;
     key.remove_prefix(std::min(end + 1, key.size()));
   }
   return false;
-}
-
-bool tells_of_copy(std::string_view front) {
-  return has_word(front, kAverages) || has_word(front, kOtherCopies);
 }
 
 // Returns what all names begin with, up to a dot: "model." of "model.net.w" and "model.ema.w".
@@ -49,8 +45,8 @@ std::size_t common_front(const std::vector<std::string_view>& names) {
     const std::size_t dot = names[0].find('.', front);
     if (dot == names[0].npos) return front;
     const std::string_view next = names[0].substr(0, dot + 1);
-    const bool all = std::all_of(names.begin(), names.end(),
-                                 [&](std::string_view name) { return name.starts_with(next); });
+    const bool all =
+        std::ranges::all_of(names, [&](std::string_view name) { return name.starts_with(next); });
     if (!all) return front;
     front = dot + 1;
   }
@@ -63,12 +59,6 @@ bool is_longer_by_a_word(std::string_view front, std::string_view other) {
     return false;
   const char first = front[other.size() + 1];
   return first < '0' || first > '9';
-}
-
-bool is_copy_among(const std::vector<std::string>& fronts, const std::string& own) {
-  return tells_of_copy(std::string_view(own).substr(own.rfind('.') + 1)) ||
-         std::any_of(fronts.begin(), fronts.end(),
-                     [&](const std::string& other) { return is_longer_by_a_word(own, other); });
 }
 
 }  // namespace
@@ -96,10 +86,14 @@ std::vector<std::string> flat_models(const Value& tensors) {
     for (const auto& [other, others] : groups) {
       if (others == shapes) found.emplace_back(other);
     }
-    const bool copies =
-        found.size() > 1 && std::any_of(found.begin(), found.end(), [&](const std::string& own) {
-          return is_copy_among(found, own);
-        });
+    const bool copies = found.size() > 1 && std::ranges::any_of(found, [&](const std::string& own) {
+                          const std::string_view last =
+                              std::string_view(own).substr(own.rfind('.') + 1);
+                          return has_word(last, kAverages) || has_word(last, kOtherCopies) ||
+                                 std::ranges::any_of(found, [&](const std::string& other) {
+                                   return is_longer_by_a_word(own, other);
+                                 });
+                        });
     if (!copies) found.clear();
   }
   return found;

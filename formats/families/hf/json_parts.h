@@ -20,4 +20,10 @@ inline const Json::Array& list_of(const Json* value) {
   return value == nullptr || value->as_array() == nullptr ? none : *value->as_array();
 }
 
+// Returns the members of an object; none if it is null or not one.
+inline const Json::Object& members_of(const Json* value) {
+  static const Json::Object none;
+  return value == nullptr || value->as_object() == nullptr ? none : *value->as_object();
+}
+
 }  // namespace fsdp::formats::hf

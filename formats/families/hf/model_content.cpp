@@ -26,34 +26,18 @@ namespace {
 // The buffer for comparing two tensors; small, because small files allow little memory.
 constexpr std::uint64_t kCompareBytes = 4U << 20U;
 
-bool begins_with(const KeyPath& path, const KeyPath& front) {
-  return path.size() >= front.size() && std::equal(front.begin(), front.end(), path.begin());
-}
-
-// Returns the last steps of the members of `part` that are parts themselves.
-std::set<std::string> parts_inside(const std::vector<StatePart>& parts, const StatePart& part) {
-  std::set<std::string> names;
-  for (const StatePart& other : parts) {
-    if (other.path.size() == part.path.size() + 1 && begins_with(other.path, part.path))
-      names.insert(joined({other.path.back()}));
-  }
-  return names;
-}
-
-const Value* tensor_named(const Value& tensors, const std::string& name) {
-  for (const auto& [key, value] : members_of(tensors)) {
-    if (*key.as_string() == name) return &value;
-  }
-  return nullptr;
-}
-
 FoundModel model_at(const Value& content, const std::vector<StatePart>& parts,
                     const StatePart& part) {
   FoundModel found;
   found.place = joined(part.path);
   std::vector<Value::Entry> entries;
   const Value model = part.path.empty() ? content : *at_path(content, part.path);
-  const std::set<std::string> inside = parts_inside(parts, part);
+  std::set<std::string> inside;  // members that are parts themselves
+  for (const StatePart& other : parts) {
+    if (other.path.size() == part.path.size() + 1 &&
+        std::equal(part.path.begin(), part.path.end(), other.path.begin()))
+      inside.insert(joined({other.path.back()}));
+  }
   for (const auto& [key, value] : members_of(model)) {
     if (inside.contains(*key.as_string())) continue;
     if (tensor_number(value)) {
@@ -155,10 +139,11 @@ NamedShapes shapes_of(const Value& tensors) {
 }
 
 Value without_tied_head(const Checkpoint& source, const Value& tensors) {
-  const Value* head = tensor_named(tensors, kHead);
+  const Value* head = nullptr;
   const Value* embedding = nullptr;
   std::string name;
   for (const auto& [key, value] : members_of(tensors)) {
+    if (*key.as_string() == kHead) head = &value;
     if (!is_embedding(*key.as_string())) continue;
     embedding = &value;
     name = *key.as_string();
@@ -169,13 +154,12 @@ Value without_tied_head(const Checkpoint& source, const Value& tensors) {
   if (left.number != right.number) {
     const std::array<TargetPiece, 1> one = {reference_piece(source, left)};
     const std::array<TargetPiece, 1> other = {reference_piece(source, right)};
-    const bool alike = dense_tensor(*head)->shape == dense_tensor(*embedding)->shape &&
-                       dense_tensor(*head)->dtype == dense_tensor(*embedding)->dtype;
-    bool same = alike;
+    bool same = dense_tensor(*head)->shape == dense_tensor(*embedding)->shape &&
+                dense_tensor(*head)->dtype == dense_tensor(*embedding)->dtype;
     VisitOptions options;
     options.max_buffer_bytes = kCompareBytes;
     options.cancelled = [] { return interrupted(); };
-    if (alike) {
+    if (same) {
       visit_pairs(one, other, options, [&](const TensorBlockPair& pair) {
         same = same && std::memcmp(pair.left.data(), pair.right.data(), pair.left.size()) == 0;
       });
@@ -212,7 +196,7 @@ DType main_dtype(const Value& tensors) {
       bytes[tensor->dtype] += numel_of(tensor->shape) * item_bytes(tensor->dtype);
     }
   }
-  const auto most = std::max_element(bytes.begin(), bytes.end(), [](const auto& a, const auto& b) {
+  const auto most = std::ranges::max_element(bytes, [](const auto& a, const auto& b) {
     const bool a_wide = item_bytes(a.first) > 1;
     const bool b_wide = item_bytes(b.first) > 1;
     return a_wide == b_wide ? a.second < b.second : b_wide;

@@ -56,13 +56,8 @@ class ModelOutput : public Output {
       return;
     }
     std::vector<std::byte> block(std::min<std::uint64_t>(companion.file->size(), kCopyBytes));
-    for (std::uint64_t at = 0; at < companion.file->size();) {
-      const auto part = std::span(block).first(
-          std::min<std::uint64_t>(block.size(), companion.file->size() - at));
-      companion.file->read_at(at, part);
-      file.write_at(at, part);
-      at += part.size();
-    }
+    read_parts(*companion.file, 0, companion.file->size(), block,
+               [&](std::uint64_t at, std::span<const std::byte> part) { file.write_at(at, part); });
     companion.file->check_unchanged();
   }
 

@@ -32,8 +32,8 @@ std::vector<std::int64_t> free_numbers(const std::string& pattern, const std::st
 
 void OpenPatterns::add(const std::string& pattern, std::int64_t group) {
   auto& alike = patterns_[pattern_of(pattern).first];
-  const bool known = std::any_of(alike.begin(), alike.end(),
-                                 [&](const Pattern& one) { return one.text == pattern; });
+  const bool known =
+      std::ranges::any_of(alike, [&](const Pattern& one) { return one.text == pattern; });
   if (!known) alike.push_back({pattern, group});
 }
 

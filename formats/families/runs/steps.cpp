@@ -75,7 +75,8 @@ class Walk {
                           " levels deep, the limit of a search"));
         }
         const std::string start = below + name + "/";
-        const bool read = own != nullptr && has_prefix(*own, start);
+        const bool read = own != nullptr && own->lower_bound(start) != own->end() &&
+                          own->lower_bound(start)->starts_with(start);
         child.contents =
             read ? inside(Listing(inner), levels - 1, own, start) : folder(inner, levels - 1);
       }
@@ -91,11 +92,6 @@ class Walk {
   }
 
  private:
-  static bool has_prefix(const std::set<std::string>& paths, const std::string& start) {
-    const auto first = paths.lower_bound(start);
-    return first != paths.end() && first->starts_with(start);
-  }
-
   fs::path root_;
   std::size_t looked_ = 0;
 };
@@ -132,23 +128,6 @@ void add_parts(const Contents& contents, const std::string& below,
       add_parts(child.contents, path + "/", parts);
     }
   }
-}
-
-bool is_step(const std::string& name, const Contents& contents,
-             const std::vector<std::string>& parts) {
-  return tells_step(name) ||
-         (parts.size() > 1 && std::ranges::any_of(contents.children, [](const Child& child) {
-            return is_part_name(child.name);
-          }));
-}
-
-// Returns the names of a step's parts, without numbers except ranks.
-std::set<std::string> shape_of(const std::vector<std::string>& parts) {
-  std::set<std::string> shape;
-  // Files of single ranks are different parts.
-  for (const std::string& part : parts)
-    shape.insert(tells_rank(part) ? part : without_numbers(part));
-  return shape;
 }
 
 // Returns the names of the checkpoints in a folder that has a layout, without numbers: the reader
@@ -189,8 +168,15 @@ void add_steps(const fs::path& path, const Contents& contents, bool one_of_many,
   if (std::ranges::find(are, true) == are.end()) {
     std::vector<std::string> parts;
     add_parts(contents, "", parts);
-    if (one_of_many || is_step(name, contents, parts)) {
-      view.steps.push_back({path, parts, shape_of(parts)});
+    const bool is_step =
+        one_of_many || tells_step(name) ||
+        (parts.size() > 1 && std::ranges::any_of(contents.children, is_part_name, &Child::name));
+    if (is_step) {
+      // Files of single ranks are different parts.
+      std::set<std::string> shape;
+      for (const std::string& part : parts)
+        shape.insert(tells_rank(part) ? part : without_numbers(part));
+      view.steps.push_back({path, std::move(parts), std::move(shape)});
       return;
     }
   }

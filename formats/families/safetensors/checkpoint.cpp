@@ -35,11 +35,6 @@ std::optional<std::int64_t> shard_number(std::string_view name) {
   return number;
 }
 
-struct NamedHeader {
-  std::string file;
-  Header header;
-};
-
 class SafetensorsCheckpoint : public TensorFiles {
  public:
   // Checks `files`, which the folder must hold, against `index` if it is set.
@@ -48,19 +43,21 @@ class SafetensorsCheckpoint : public TensorFiles {
                         std::string layout)
       : TensorFiles(std::move(folder)) {
     description_ = {std::move(shown), "safetensors", std::move(layout)};
-    std::vector<NamedHeader> headers;
-    for (std::string& name : files) {
-      index_.files.push_back({.name = name});
-      headers.push_back({std::move(name), {}});
-    }
+    std::vector<Header> headers(files.size());
+    for (std::string& name : files) index_.files.push_back({.name = std::move(name)});
     pool_.examine(index_.files);
     run_each(headers.size(), kHeadersAtOnce, [&](std::size_t f) {
       if (!index_.files[f].bytes)
-        throw in_folder(ErrorCode::kShardMissing, quote(headers[f].file) + " is missing");
+        throw in_folder(ErrorCode::kShardMissing, quote(index_.files[f].name) + " is missing");
       const auto file = pool_.get(static_cast<std::uint32_t>(f));
-      in_context(file->name(), [&] { headers[f].header = read_header(*file); });
+      in_context(file->name(), [&] { headers[f] = read_header(*file); });
     });
-    if (index) check_against(*index, headers);
+    if (index) {
+      std::vector<FileHeader> views;
+      for (std::size_t f = 0; f < headers.size(); ++f)
+        views.push_back({index_.files[f].name, &headers[f]});
+      in_context(description_.path, [&] { check_index(*index, views); });
+    }
     add_tensors(headers);
   }
 
@@ -79,29 +76,23 @@ class SafetensorsCheckpoint : public TensorFiles {
     return {code, description_.path + ": " + why};
   }
 
-  void check_against(const FileIndex& index, const std::vector<NamedHeader>& headers) const {
-    std::vector<FileHeader> views;
-    for (const NamedHeader& named : headers) views.push_back({named.file, &named.header});
-    in_context(description_.path, [&] { check_index(index, views); });
-  }
-
-  void add_tensors(const std::vector<NamedHeader>& headers) {
+  void add_tensors(const std::vector<Header>& headers) {
     std::vector<std::optional<std::vector<SavedOffsets>>> offsets;
     bool sharded = false;
-    for (const NamedHeader& named : headers) {
-      in_context([&] { return description_.path + ": " + escape(named.file); },
-                 [&] { offsets.push_back(saved_offsets(named.header)); });
+    for (std::size_t f = 0; f < headers.size(); ++f) {
+      in_context([&] { return description_.path + ": " + escape(index_.files[f].name); },
+                 [&] { offsets.push_back(saved_offsets(headers[f])); });
       sharded = sharded || offsets.back().has_value();
     }
     if (sharded) {
       description_.layout = "hf-sharded";
-      check_shard_numbers(headers);
+      check_shard_numbers();
       description_.ranks = static_cast<std::int64_t>(headers.size());
     }
     std::unordered_map<std::string, std::size_t> known;
     for (std::uint32_t f = 0; f < headers.size(); ++f) {
-      for (std::size_t i = 0; i < headers[f].header.tensors.size(); ++i) {
-        const Tensor& tensor = headers[f].header.tensors[i];
+      for (std::size_t i = 0; i < headers[f].tensors.size(); ++i) {
+        const Tensor& tensor = headers[f].tensors[i];
         const std::vector<std::int64_t> offset =
             offsets[f] ? (*offsets[f])[i].offsets
                        : std::vector<std::int64_t>(tensor.shape.size(), 0);
@@ -151,13 +142,13 @@ class SafetensorsCheckpoint : public TensorFiles {
 
   // The files do not record the sizes of whole tensors, so only the numbers show that a rank is
   // missing.
-  void check_shard_numbers(const std::vector<NamedHeader>& headers) {
+  void check_shard_numbers() {
     std::set<std::int64_t> numbers;
-    for (std::size_t f = 0; f < headers.size(); ++f) {
-      const auto number = shard_number(headers[f].file);
+    for (FileEntry& file : index_.files) {
+      const auto number = shard_number(file.name);
       if (!number) continue;
       numbers.insert(*number);
-      index_.files[f].rank = *number - 1;
+      file.rank = *number - 1;
     }
     std::int64_t expected = 1;
     for (const std::int64_t number : numbers) {

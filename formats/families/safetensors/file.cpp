@@ -149,13 +149,7 @@ std::vector<std::int64_t> spelled_shape(const Tensor& tensor) {
 
 void append_metadata(std::string& json,
                      const std::vector<std::pair<std::string, std::string>>& metadata) {
-  std::vector<std::string_view> names;
-  names.reserve(metadata.size());
-  for (const auto& [key, value] : metadata) names.push_back(key);
-  if (const auto twice = find_duplicate(names)) {
-    throw Error(ErrorCode::kStMetadata,
-                cat(kMetadataKey, ": key ", quote(names[*twice]), " occurs twice"));
-  }
+  refuse_twice(metadata);
   append_json_string(json, kMetadataKey);
   json += ":{";
   bool first = true;
@@ -173,25 +167,15 @@ void append_metadata(std::string& json,
   json += '}';
 }
 
-void append_integers(std::string& json, const std::vector<std::int64_t>& numbers) {
-  json += '[';
-  for (std::size_t i = 0; i < numbers.size(); ++i) {
-    if (i != 0) json += ',';
-    json += std::to_string(numbers[i]);
-  }
-  json += ']';
-}
-
 }  // namespace
 
 std::string make_header(std::vector<Tensor>& tensors,
                         const std::vector<std::pair<std::string, std::string>>& metadata) {
-  std::vector<std::string_view> names;
-  names.reserve(tensors.size());
-  for (const Tensor& tensor : tensors) names.push_back(tensor.name);
-  if (const auto twice = find_duplicate(names)) {
-    throw Error(ErrorCode::kStDuplicate, cat("tensor ", quote(names[*twice]), " occurs twice"));
-  }
+  const auto twice = find_duplicate(
+      tensors.size(), [&](std::size_t i) -> std::string_view { return tensors[i].name; });
+  if (twice)
+    throw Error(ErrorCode::kStDuplicate,
+                cat("tensor ", quote(tensors[*twice].name), " occurs twice"));
   std::string out(kLengthBytes, '\0');
   out += '{';
   if (!metadata.empty()) append_metadata(out, metadata);
@@ -208,9 +192,9 @@ std::string make_header(std::vector<Tensor>& tensors,
     }
     if (out.back() != '{') out += ',';
     append_json_string(out, tensor.name);
-    out += cat(":{\"dtype\":\"", safetensors_name(tensor.dtype), "\",\"shape\":");
-    append_integers(out, shape);
-    out += cat(",\"data_offsets\":[", tensor.begin, ",", end, "]}");
+    out += cat(":{\"dtype\":\"", safetensors_name(tensor.dtype), "\",\"shape\":[");
+    for (const std::int64_t size : shape) out += cat(out.back() == '[' ? "" : ",", size);
+    out += cat("],\"data_offsets\":[", tensor.begin, ",", end, "]}");
   }
   out += '}';
   out.append((kAlignment - out.size() % kAlignment) % kAlignment, ' ');

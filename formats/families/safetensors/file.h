@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -109,7 +110,11 @@ std::uint64_t item_bits(DType dtype) noexcept;
 // Requires: no dimension is negative.
 std::optional<std::uint64_t> total_bits(DType dtype, std::span<const std::int64_t> shape) noexcept;
 
-// Returns the position of a name that also occurs earlier; nothing if all are different.
-std::optional<std::size_t> find_duplicate(const std::vector<std::string_view>& names);
+// Returns the position of an element whose name, as `name_of` gives it, also occurs earlier;
+// nothing if all are different.
+std::optional<std::size_t> find_duplicate(
+    std::size_t count, const std::function<std::string_view(std::size_t)>& name_of);
+// Throws: kStMetadata if a key occurs twice.
+void refuse_twice(const std::vector<std::pair<std::string, std::string>>& metadata);
 
 }  // namespace fsdp::formats::safetensors

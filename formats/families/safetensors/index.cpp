@@ -26,11 +26,13 @@ Error index_error(const std::string& symptom) {
   return Error(ErrorCode::kIndex, "weight_map: " + symptom);
 }
 
-// Throws kIndex unless `file` names a file with this suffix inside the folder.  Links are refused
-// when the file is opened (Directory::open_member).
-void check_file_name(const std::string& tensor, const std::string& file, std::string_view suffix) {
+// Throws kIndex unless the entry names a file with this suffix inside the folder.  Links are
+// refused when the file is opened (Directory::open_member).
+void check_entry(const IndexEntry& entry, std::string_view suffix) {
+  check_tensor_name(entry.tensor);
+  const std::string& file = entry.file;
   const auto refuse = [&](std::string_view why) {
-    return index_error(cat("tensor ", quote(tensor), ": file ", quote(file), " ", why));
+    return index_error(cat("tensor ", quote(entry.tensor), ": file ", quote(file), " ", why));
   };
   if (!file.ends_with(suffix)) throw refuse(cat("is not a ", suffix, " file"));
   if (file.size() >= kMaxPathBytes)
@@ -45,11 +47,6 @@ void check_file_name(const std::string& tensor, const std::string& file, std::st
     if (part.empty() || part == ".") throw refuse("has a name with an empty component");
     begin = end + 1;
   }
-}
-
-void check_entry(const IndexEntry& entry, std::string_view suffix) {
-  check_tensor_name(entry.tensor);
-  check_file_name(entry.tensor, entry.file, suffix);
 }
 
 std::optional<std::uint64_t> parse_total_size(const Json& root) {

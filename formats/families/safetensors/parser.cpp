@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <numeric>
 #include <optional>
 
 #include "formats/bytes/base/error.h"
@@ -32,7 +31,10 @@ class HeaderParser : public JsonHandler {
     } else if (state_ == State::kTensor) {
       begin_field(name);
     } else {
-      check_metadata_name(name);
+      if (name.size() > kMaxNameBytes) {
+        throw Error(ErrorCode::kStMetadata, cat(kMetadataKey, ": key ", quote(name), " has ",
+                                                name.size(), " bytes, at most ", kMaxNameBytes));
+      }
       result_.metadata.emplace_back(std::move(name), std::string());
     }
   }
@@ -210,11 +212,6 @@ class HeaderParser : public JsonHandler {
     }
   }
 
-  void check_metadata_name(const std::string& name) const {
-    if (name.size() <= kMaxNameBytes) return;
-    throw Error(ErrorCode::kStMetadata, cat(kMetadataKey, ": key ", quote(name), " has ",
-                                            name.size(), " bytes, at most ", kMaxNameBytes));
-  }
   void metadata_value(Json& scalar) {
     const std::string* text = scalar.as_string();
     if (text == nullptr) throw bad_metadata(json_kind(scalar));
@@ -266,23 +263,6 @@ class HeaderParser : public JsonHandler {
   int offset_count_ = 0;
 };
 
-void refuse_duplicates(const HeaderJson& header) {
-  std::vector<std::string_view> names;
-  names.reserve(header.entries.size());
-  for (const HeaderEntry& entry : header.entries) names.push_back(entry.tensor.name);
-  if (const auto twice = find_duplicate(names)) {
-    throw Error(ErrorCode::kStDuplicate,
-                cat("tensor ", quote(names[*twice]), " occurs in the header a second time at byte ",
-                    header.entries[*twice].name_offset));
-  }
-  names.clear();
-  for (const auto& [key, value] : header.metadata) names.push_back(key);
-  if (const auto twice = find_duplicate(names)) {
-    throw Error(ErrorCode::kStMetadata,
-                cat(kMetadataKey, ": key ", quote(names[*twice]), " occurs twice"));
-  }
-}
-
 }  // namespace
 
 HeaderJson parse_header_json(std::string_view text, std::uint64_t base_offset) {
@@ -294,7 +274,16 @@ HeaderJson parse_header_json(std::string_view text, std::uint64_t base_offset) {
     throw Error(ErrorCode::kStJson, cat("header: ", e.what()));
   }
   HeaderJson header = parser.take();
-  refuse_duplicates(header);
+  const auto twice = find_duplicate(header.entries.size(), [&](std::size_t i) -> std::string_view {
+    return header.entries[i].tensor.name;
+  });
+  if (twice) {
+    const HeaderEntry& entry = header.entries[*twice];
+    throw Error(ErrorCode::kStDuplicate,
+                cat("tensor ", quote(entry.tensor.name),
+                    " occurs in the header a second time at byte ", entry.name_offset));
+  }
+  refuse_twice(header.metadata);
   return header;
 }
 
@@ -311,17 +300,23 @@ std::optional<std::uint64_t> total_bits(DType dtype, std::span<const std::int64_
   return bits;
 }
 
-std::optional<std::size_t> find_duplicate(const std::vector<std::string_view>& names) {
-  std::vector<std::size_t> order(names.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::ranges::sort(order, [&](std::size_t a, std::size_t b) {
-    const int difference = names[a].compare(names[b]);
-    return difference != 0 ? difference < 0 : a < b;
-  });
+std::optional<std::size_t> find_duplicate(
+    std::size_t count, const std::function<std::string_view(std::size_t)>& name_of) {
+  std::vector<std::pair<std::string_view, std::size_t>> names;
+  names.reserve(count);
+  for (std::size_t i = 0; i < count; ++i) names.emplace_back(name_of(i), i);
+  std::ranges::sort(names);
   const auto same = std::ranges::adjacent_find(
-      order, [&](std::size_t a, std::size_t b) { return names[a] == names[b]; });
-  if (same == order.end()) return std::nullopt;
-  return *std::next(same);
+      names, [](const auto& a, const auto& b) { return a.first == b.first; });
+  return same == names.end() ? std::nullopt : std::optional(std::next(same)->second);
+}
+
+void refuse_twice(const std::vector<std::pair<std::string, std::string>>& metadata) {
+  const auto twice = find_duplicate(
+      metadata.size(), [&](std::size_t i) -> std::string_view { return metadata[i].first; });
+  if (!twice) return;
+  throw Error(ErrorCode::kStMetadata,
+              cat(kMetadataKey, ": key ", quote(metadata[*twice].first), " occurs twice"));
 }
 
 }  // namespace fsdp::formats::safetensors

@@ -90,7 +90,9 @@ class TorchSaveCheckpoint : public StoredCheckpoint {
         torch_.entries.size(), options, report,
         [&](std::size_t i, std::span<std::byte> buffer) {
           headers.read(i);
-          return check_entry(torch_.entries[i], keys, buffer, options.crcs);
+          const auto key = keys.find(torch_.entries[i].data_offset);
+          return check_entry(*file_, torch_.entries[i], buffer, name,
+                             key == keys.end() ? std::string() : key->second, options.crcs);
         },
         [&](std::size_t i, const Error& error) {
           Finding finding = finding_from(error, file_->name());
@@ -146,24 +148,6 @@ class TorchSaveCheckpoint : public StoredCheckpoint {
     for (const TensorEntry& tensor : index_.tensors)
       keys.try_emplace(tensor.chunks.location(0).offset, tensor.key);
     return keys;
-  }
-
-  CheckResult check_entry(const ZipEntry& entry,
-                          const std::unordered_map<std::uint64_t, std::string>& keys,
-                          std::span<std::byte> buffer, FileCrcs* crcs) const {
-    CheckResult result;
-    const auto note = [&](const ZipEntry& read, std::uint32_t computed) {
-      crcs->add(*file_, read.data_offset, read.compressed_bytes, computed);
-    };
-    result.bytes_checked = check_entries(
-        *file_, std::span(&entry, 1), buffer,
-        [&](const ZipEntry& bad, std::uint32_t computed) {
-          const auto key = keys.find(bad.data_offset);
-          result.findings.push_back(crc_finding(bad, computed, index_.files[0].name,
-                                                key == keys.end() ? std::string() : key->second));
-        },
-        crcs != nullptr ? EntryCrc(note) : EntryCrc());
-    return result;
   }
 
   std::shared_ptr<const File> file_;

@@ -218,19 +218,8 @@ VerifyReport TorchFileSet::verify(const VerifyOptions& options) const {
       [&](std::size_t i, std::span<std::byte> buffer) {
         const EntryRef& ref = entries[i];
         if (headers[ref.file]) headers[ref.file]->read(ref.entry);
-        CheckResult result;
-        const auto file = pool_.get(ref.file);
-        const auto note = [&](const ZipEntry& entry, std::uint32_t computed) {
-          options.crcs->add(*file, entry.data_offset, entry.compressed_bytes, computed);
-        };
-        result.bytes_checked = check_entries(
-            *file, std::span(&torch_[ref.file].entries[ref.entry], 1), buffer,
-            [&](const ZipEntry& bad, std::uint32_t computed) {
-              result.findings.push_back(
-                  crc_finding(bad, computed, index_.files[ref.file].name, key_of(ref)));
-            },
-            options.crcs != nullptr ? EntryCrc(note) : EntryCrc());
-        return result;
+        return check_entry(*pool_.get(ref.file), torch_[ref.file].entries[ref.entry], buffer,
+                           index_.files[ref.file].name, key_of(ref), options.crcs);
       },
       [&](std::size_t i, const Error& error) {
         Finding finding = finding_from(error, path_of(entries[i].file));

@@ -108,7 +108,7 @@ class LowBitSource : public ByteSource {
     if (!table_) return;
     check(*table_);
     std::vector<float> entries(nibbles_ ? kNibbleTable : kByteTable);
-    read_floats(*table_, 0, entries);
+    read_elements(*table_, 0, std::as_writable_bytes(std::span(entries)));
     entries_ = std::move(entries);
   }
 
@@ -117,12 +117,8 @@ class LowBitSource : public ByteSource {
     std::vector<std::byte> buffer(
         static_cast<std::size_t>(std::min<std::uint64_t>(data.storage_bytes, 1U << 16U)));
     std::uint32_t crc = 0;
-    for (std::uint64_t at = 0; at < data.storage_bytes; at += buffer.size()) {
-      const auto part = std::span(buffer).first(static_cast<std::size_t>(
-          std::min<std::uint64_t>(buffer.size(), data.storage_bytes - at)));
-      data.source->read_at(data.storage_offset + at, part);
-      crc = crc32(crc, part);
-    }
+    read_parts(*data.source, data.storage_offset, data.storage_bytes, buffer,
+               [&](std::uint64_t, std::span<const std::byte> part) { crc = crc32(crc, part); });
     if (crc == *data.crc) return;
     throw Error(data.mismatch,
                 cat(data.file, ": the record at byte ", data.file_offset, ": CRC-32 stored ",
@@ -135,10 +131,6 @@ class LowBitSource : public ByteSource {
     data.source->read_at(data.storage_offset + at, out);
     transform_elements(data, out);
   }
-  static void read_floats(const ChunkData& data, std::uint64_t first, std::span<float> out) {
-    read_elements(data, first, std::as_writable_bytes(out));
-  }
-
   void make(std::uint64_t first, std::uint64_t count, std::span<std::byte> out) const {
     std::array<float, kRun> values{};
     const auto floats = std::span(values).first(static_cast<std::size_t>(count));
@@ -148,7 +140,7 @@ class LowBitSource : public ByteSource {
     const std::uint64_t begin = first / block_;
     const auto used =
         std::span(scales).first(static_cast<std::size_t>((first + count - 1) / block_ - begin + 1));
-    read_floats(scale_, begin, used);
+    read_elements(scale_, begin, std::as_writable_bytes(used));
     for (std::size_t i = 0; i < floats.size(); ++i)
       floats[i] *= used[static_cast<std::size_t>((first + i) / block_ - begin)];
     if (dtype_ == DType::kFloat32) {

@@ -82,10 +82,6 @@ bool has_plausible_name(const NameScanner& scanner) {
   });
 }
 
-bool is_pickle_name(std::string_view name) {
-  return name.ends_with(".pkl") || name.ends_with(".pickle");
-}
-
 // "archive/data/3".
 bool is_storage_name(std::string_view name) {
   const std::size_t slash = name.find('/');
@@ -180,7 +176,7 @@ class Search {
 
   void record(const Source& source, const ZipEntry& entry, const std::string& place) {
     const std::string where = cat(place, place.empty() ? "" : ": ", "record ", entry.name);
-    const bool is_named = is_pickle_name(entry.name);
+    const bool is_named = entry.name.ends_with(".pkl") || entry.name.ends_with(".pickle");
     if (!options_.storages && !is_named && is_storage_name(entry.name)) return;
     Source stored = range(source, entry.data_offset, entry.compressed_bytes);
     if (entry.deflated) {

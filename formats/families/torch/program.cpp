@@ -2,7 +2,7 @@
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
 #include "formats/bytes/files/file.h"
-#include "formats/families/torch/stream.h"
+#include "formats/families/torch/stored_file.h"
 #include "formats/families/torch/torch.h"
 #include "formats/state/checkpoint/parallel_check.h"
 
@@ -47,25 +47,16 @@ class TorchProgram : public StoredCheckpoint {
       return report;
     }
     const std::string& name = index_.files[0].name;
-    const auto range = [&](std::size_t i) {
-      return ByteRange{entries[i].data_offset,
-                       entries[i].data_offset + entries[i].compressed_bytes};
-    };
     run_checks(
         entries.size(), options, report,
         [&](std::size_t i, std::span<std::byte> buffer) {
-          CheckResult result;
-          result.bytes_checked =
-              check_entries(*file_, std::span(&entries[i], 1), buffer,
-                            [&](const ZipEntry& bad, std::uint32_t computed) {
-                              result.findings.push_back(crc_finding(bad, computed, name, {}));
-                            });
-          return result;
+          return check_entry(*file_, entries[i], buffer, name, {});
         },
         [&](std::size_t i, const Error& error) {
           Finding finding = finding_from(error, file_->name());
           finding.file = name;
-          finding.bytes = range(i);
+          finding.bytes = ByteRange{entries[i].data_offset,
+                                    entries[i].data_offset + entries[i].compressed_bytes};
           return finding;
         });
     return report;

@@ -54,6 +54,20 @@ void check_headers(const TorchFile& torch, const File& file) {
   torch.unread->checked = true;
 }
 
+CheckResult check_entry(const File& file, const ZipEntry& entry, std::span<std::byte> buffer,
+                        const std::string& name, const std::string& key, FileCrcs* crcs) {
+  CheckResult result;
+  const auto bad = [&](const ZipEntry&, std::uint32_t computed) {
+    result.findings.push_back(crc_finding(entry, computed, name, key));
+  };
+  const auto note = [&](const ZipEntry&, std::uint32_t computed) {
+    crcs->add(file, entry.data_offset, entry.compressed_bytes, computed);
+  };
+  result.bytes_checked = check_entries(file, std::span(&entry, 1), buffer, bad,
+                                       crcs != nullptr ? EntryCrc(note) : EntryCrc());
+  return result;
+}
+
 // Reads the file, but takes bytes that are in memory from there.
 class HeadersWithData::Source : public ByteSource {
  public:

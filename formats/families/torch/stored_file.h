@@ -10,6 +10,7 @@
 #include "formats/bytes/files/file.h"
 #include "formats/containers/zip/local_headers.h"
 #include "formats/families/torch/stream.h"
+#include "formats/state/checkpoint/parallel_check.h"
 
 namespace fsdp::formats {
 
@@ -22,6 +23,11 @@ TorchFile read_torch_save(const File& file, std::uint64_t archive = 0);
 // Throws: what ZipReader throws, beginning with the path; kZipPadding if a payload is not where the
 // directory placed it.
 void check_headers(const TorchFile& torch, const File& file);
+
+// Reads an entry of an archive in `file` and compares its CRC: a finding names `name` and `key`.
+// `crcs`, if given, receives the CRC of an entry that is stored uncompressed.
+CheckResult check_entry(const File& file, const ZipEntry& entry, std::span<std::byte> buffer,
+                        const std::string& name, const std::string& key, FileCrcs* crcs = nullptr);
 
 // Reads local headers together with the data after them, so that none is a request of its own, and
 // checks them when all are read.  For readers that act on no data before the end.

@@ -13,7 +13,6 @@
 #include "formats/bytes/base/text.h"
 #include "formats/containers/zip/inflate_stream.h"
 #include "formats/families/torch/torch.h"
-#include "formats/state/content/tensor_value.h"
 #include "formats/state/model/box.h"
 
 namespace fsdp::formats {
@@ -287,12 +286,8 @@ std::uint64_t check_entries(const ByteSource& source, std::span<const ZipEntry> 
       inflate(range, entry.uncompressed_bytes,
               [&](std::span<const std::byte> part) { crc = crc32(crc, part); });
     } else {
-      for (std::uint64_t at = 0; at < entry.uncompressed_bytes; at += buffer.size()) {
-        const auto part = buffer.subspan(
-            0, std::min<std::uint64_t>(buffer.size(), entry.uncompressed_bytes - at));
-        source.read_at(entry.data_offset + at, part);
-        crc = crc32(crc, part);
-      }
+      read_parts(source, entry.data_offset, entry.uncompressed_bytes, buffer,
+                 [&](std::uint64_t, std::span<const std::byte> part) { crc = crc32(crc, part); });
     }
     if (!entry.deflated && read) read(entry, crc);
     checked += entry.uncompressed_bytes;
@@ -314,15 +309,10 @@ Finding crc_finding(const ZipEntry& entry, std::uint32_t computed, std::string f
           .hint = std::move(hint)};
 }
 
-namespace {
-
-constexpr std::int64_t kProtocolVersion = 1001;
-// The pickles: magic number, protocol version, system info, object, storage keys.
-constexpr int kPickles = 5;
-
-}  // namespace
-
 TorchFile read_torch_legacy(const ByteSource& source, std::uint64_t archive) {
+  constexpr std::int64_t kProtocolVersion = 1001;
+  // The pickles: magic number, protocol version, system info, object, storage keys.
+  constexpr int kPickles = 5;
   TorchFile file;
   file.legacy = true;
   TorchPickleHost host(archive, true);

@@ -92,6 +92,15 @@ void TorchSaveLayout::write_rest(std::span<const std::uint32_t> storage_crcs,
   write([&](std::size_t storage, std::uint64_t) { return storage_crcs[storage]; }, write_at);
 }
 
+std::string TorchSaveLayout::encoded() {
+  std::string out;
+  out.reserve(bytes());
+  write_rest({}, [&](std::uint64_t, std::span<const std::byte> bytes) {
+    out.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  });
+  return out;
+}
+
 CopyResult TorchSaveWriter::write(OutputFile& file, const CopyOptions& options,
                                   std::uint64_t base) {
   std::vector<TargetPiece> pieces;

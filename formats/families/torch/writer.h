@@ -41,6 +41,8 @@ class TorchSaveLayout {
   void write(const WriteStorage& write_storage, const ZipWriter::WriteAt& write_at);
   // Like write, without the storages, which must be written already.
   void write_rest(std::span<const std::uint32_t> storage_crcs, const ZipWriter::WriteAt& write_at);
+  // Returns the whole archive.  Requires: it has no storages.
+  std::string encoded();
 
  private:
   struct SmallRecord {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <charconv>
 #include <iterator>
 #include <map>
 #include <optional>
@@ -22,16 +21,6 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kModel = "pytorch_model_fsdp";
 constexpr std::string_view kOptimizer = "optimizer";
-
-// "" -> 0, "_3" -> 3.
-std::optional<std::int64_t> number_behind(std::string_view text) {
-  if (text.empty()) return 0;
-  std::int64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data() + 1, text.data() + text.size(), number);
-  if (text[0] != '_' || error != std::errc() || end != text.data() + text.size() || number < 0)
-    return std::nullopt;
-  return number;
-}
 
 // One model or optimizer.
 struct Member {

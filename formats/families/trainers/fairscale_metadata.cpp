@@ -36,10 +36,6 @@ std::string below(const std::string& path, const std::string& name) {
   return path.empty() ? name : path + "." + name;
 }
 
-bool is_true(const Value* value) {
-  return value != nullptr && value->as_bool().value_or(false);
-}
-
 Backing read_backing(const std::string& path, const std::string& name, const Value& said) {
   Backing backing{below(path, name), {}, 0, 0, false};
   const auto names = needed(said, "names").items();
@@ -95,7 +91,8 @@ Metadata read_metadata(const Value& value) {
     if (!params) fail("'params' is not a dict");
     for (const auto& [name, said] : *params) {
       Backing backing = read_backing(path, text_of(name, "the name of a parameter"), said);
-      backing.own = is_true(member(unit, "no_broadcast_optim_state"));
+      const Value* own = member(unit, "no_broadcast_optim_state");
+      backing.own = own != nullptr && own->as_bool().value_or(false);
       metadata.backings.push_back(std::move(backing));
     }
     const Value* shared = member(unit, "shared_param_info");

@@ -4,11 +4,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
 #include "formats/bytes/files/file.h"
 #include "formats/families/torch/stored_file.h"
-#include "formats/families/trainers/fairscale_metadata.h"
 
 namespace fsdp::formats::fairscale {
 
@@ -18,7 +16,10 @@ Shards::Shards(std::shared_ptr<const Folder> opened, const ShardSet& set)
   for (const auto& [rank, name] : set.weights.files) names.push_back(name);
   expect_files(names);
   for (const auto& [rank, name] : set.weights.files) read(rank, name, set);
-  note_ranks();
+  const std::int64_t count = ranks_.rbegin()->first + 1;
+  if (count == static_cast<std::int64_t>(ranks_.size())) return;
+  findings_.push_back(warning(ErrorCode::kShardMissing, cat("files exist of ", ranks_.size(),
+                                                            " ranks out of at least ", count)));
 }
 
 void Shards::read(std::int64_t rank, const std::string& name, const ShardSet& set) {
@@ -46,29 +47,17 @@ void Shards::read(std::int64_t rank, const std::string& name, const ShardSet& se
                if (own.shard.weights == nullptr || !has_weights(*own.shard.weights, own.metadata))
                  throw Error(ErrorCode::kMetaType, "lacks parameters that its shard metadata name");
              });
-  check_alike(own);
+  // Every rank has the same parameters.
+  const auto& first_rank = first().metadata.backings;
+  const bool alike = std::ranges::equal(
+      first_rank, own.metadata.backings,
+      [](const Backing& a, const Backing& b) { return a.key == b.key && a.numel == b.numel; });
+  if (!alike) fail(own.file, ErrorCode::kMetaType, "has other parameters than another rank");
   own.weights = weights_of(*own.shard.weights);
 }
 
 void Shards::fail(std::uint32_t file, ErrorCode code, const std::string& why) const {
   throw Error(code, cat(path_of(file), ": ", why));
-}
-
-// Checks that every rank has the same parameters.
-void Shards::check_alike(const Rank& rank) const {
-  const auto& first = ranks_.begin()->second.metadata.backings;
-  const auto& own = rank.metadata.backings;
-  const bool alike = std::equal(
-      first.begin(), first.end(), own.begin(), own.end(),
-      [](const Backing& a, const Backing& b) { return a.key == b.key && a.numel == b.numel; });
-  if (!alike) fail(rank.file, ErrorCode::kMetaType, "has other parameters than another rank");
-}
-
-void Shards::note_ranks() {
-  const std::int64_t count = ranks_.rbegin()->first + 1;
-  if (count == static_cast<std::int64_t>(ranks_.size())) return;
-  findings_.push_back(warning(ErrorCode::kShardMissing, cat("files exist of ", ranks_.size(),
-                                                            " ranks out of at least ", count)));
 }
 
 std::string Shards::joined_key(const Value& key, std::uint32_t file) const {

@@ -70,8 +70,6 @@ class Shards : public TorchFileSet {
 
  private:
   void read(std::int64_t rank, const std::string& name, const ShardSet& set);
-  void check_alike(const Rank& rank) const;
-  void note_ranks();
 
   std::map<std::int64_t, Rank> ranks_;
 };

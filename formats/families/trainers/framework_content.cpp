@@ -124,8 +124,4 @@ Value lightning_file(const TrainerState& state) {
   return Value::dict(std::move(entries));
 }
 
-Value under_key(const std::string& key, const Value& value) {
-  return Value::dict({{Value::string(key), value}});
-}
-
 }  // namespace fsdp::formats

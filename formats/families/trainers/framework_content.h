@@ -30,7 +30,4 @@ Value lightning_meta(const TrainerState& state);
 // Throws: kUnsupported unless there is exactly one model.
 Value lightning_file(const TrainerState& state);
 
-// Returns the content of one of Accelerate's folders: {"model": ...} or {"optimizer": ...}.
-Value under_key(const std::string& key, const Value& value);
-
 }  // namespace fsdp::formats

@@ -40,12 +40,15 @@ class ParentOutput : public Output {
     plan_.folder = true;
   }
 
-  void add_folder(const std::string& name, const Value& content, std::int64_t world_size) {
+  // `value` is the only member of the folder's content.
+  void add_folder(const std::string& name, const std::string& key, const Value& value,
+                  std::int64_t world_size) {
     DcpOutputOptions dcp;
     dcp.world_size = world_size;
     dcp.folder = name + "/";
     dcp.meta = Value::dict({});
-    folders_.push_back(plan_dcp_output(source_, content, destination_, options_, dcp));
+    folders_.push_back(plan_dcp_output(source_, Value::dict({{Value::string(key), value}}),
+                                       destination_, options_, dcp));
     const OutputPlan& part = folders_.back()->plan();
     plan_.files.insert(plan_.files.end(), part.files.begin(), part.files.end());
     plan_.tensors += part.tensors;
@@ -79,12 +82,10 @@ std::unique_ptr<Output> plan_accelerate(const Checkpoint& source, const Value& c
   const TrainerState state = state_of(source, content, OptimizerForm::kNames);
   auto output = std::make_unique<ParentOutput>(source, destination, options.output);
   for (std::size_t i = 0; i < state.models.size(); ++i) {
-    output->add_folder(cat("pytorch_model_fsdp_", i), under_key("model", state.models[i]),
-                       options.world_size);
+    output->add_folder(cat("pytorch_model_fsdp_", i), "model", state.models[i], options.world_size);
   }
   for (std::size_t i = 0; i < state.optimizers.size(); ++i) {
-    output->add_folder(cat("optimizer_", i), under_key("optimizer", state.optimizers[i]),
-                       options.world_size);
+    output->add_folder(cat("optimizer_", i), "optimizer", state.optimizers[i], options.world_size);
   }
   if (state.models.empty() && state.optimizers.empty()) {
     throw Error(ErrorCode::kUnsupported,

@@ -14,18 +14,11 @@
 #include "formats/families/torch/stored_file.h"
 #include "formats/families/torch/torch.h"
 #include "formats/families/trainers/ranks.h"
-#include "formats/families/trainers/sharded_value.h"
 #include "formats/state/content/combined_checkpoint.h"
-#include "formats/state/content/state_tree.h"
 #include "formats/state/content/tensor_value.h"
 
 namespace fsdp::formats {
 namespace {
-
-// FSDP1 joins all parameters of a unit into one with this name.
-bool is_flat_parameter(const std::string& key) {
-  return key.ends_with("_flat_param");
-}
 
 class PerRankCheckpoint : public TorchFileSet {
  public:
@@ -40,7 +33,14 @@ class PerRankCheckpoint : public TorchFileSet {
     if (!same_keys_) check_paths();
     for (Entry& entry : entries_) add(entry);
     entries_.clear();
-    if (!find) note_missing(set);
+    // Missing replicas do no harm; other missing ranks also leave holes.
+    const std::map<std::int64_t, std::string> present(set.files.begin(), set.files.end());
+    const SomeNames missing = missing_ranks(present, ranks_);
+    if (!find && missing.count() != 0) {
+      findings_.push_back(
+          warning(ErrorCode::kShardMissing, cat("the tensors are laid out for ", ranks_,
+                                                " ranks; missing files: rank ", missing.text())));
+    }
     const bool one = set.files.size() == 1;
     description_ = {
         escape((one ? folder().path() / set.files[0].second : folder().path()).native()),
@@ -187,17 +187,8 @@ class PerRankCheckpoint : public TorchFileSet {
       findings_.push_back({.code = ErrorCode::kMismatch, .message = entry.torn, .key = key});
       torn_.emplace(key, std::move(entry.torn));
     }
-    if (entry.sharded && is_flat_parameter(key)) flat_.insert(key);
-  }
-
-  // Missing replicas do no harm; other missing ranks also leave holes.
-  void note_missing(const RankFiles& set) {
-    const std::map<std::int64_t, std::string> present(set.files.begin(), set.files.end());
-    const SomeNames missing = missing_ranks(present, ranks_);
-    if (missing.count() == 0) return;
-    findings_.push_back(
-        warning(ErrorCode::kShardMissing, cat("the tensors are laid out for ", ranks_,
-                                              " ranks; missing files: rank ", missing.text())));
+    // FSDP1 joins all parameters of a unit into one with this name.
+    if (entry.sharded && key.ends_with("_flat_param")) flat_.insert(key);
   }
 
   std::vector<Entry> entries_;  // while opening
@@ -288,11 +279,6 @@ bool holds_sharded_tensors(const std::filesystem::path& path) {
     if (is_no_answer(error.code())) throw;
     return false;  // its own reader reports the error
   }
-}
-
-std::unique_ptr<StoredCheckpoint> open_rank_files(const std::filesystem::path& folder,
-                                                  const RankFiles& set) {
-  return open_rank_files(folder, set, {});
 }
 
 std::unique_ptr<StoredCheckpoint> open_rank_files(const std::filesystem::path& folder,

@@ -32,19 +32,19 @@ std::vector<RankFiles> rank_files(const std::vector<std::string>& names);
 // Returns whether `path` is a torch.save file that holds a DTensor or a ShardedTensor.
 bool holds_sharded_tensors(const std::filesystem::path& path);
 
+// Returns the parts of a tensor that a rank holds; nothing if the leaf of its file is whole.
+using PartFinder = std::function<std::optional<ShardedValue>(std::int64_t rank, const Leaf& leaf)>;
+
 // Opens the files of a set.  Tensors have their whole shape; a rank without a file leaves holes.
 // Values that are not sharded come from the lowest rank.  Flat parameters of FSDP's
 // LOCAL_STATE_DICT are listed, but cannot be copied.
 // Throws: what read_torch_file and sharded_value throw, beginning with the path; kDtype, kShape,
 // kKey if ranks contradict each other.
+// `find`, if set, tells the places, which another file describes; the caller must report missing
+// ranks.
 std::unique_ptr<StoredCheckpoint> open_rank_files(const std::filesystem::path& folder,
-                                                  const RankFiles& set);
-
-// Returns the parts of a tensor that a rank holds; nothing if the leaf of its file is whole.
-using PartFinder = std::function<std::optional<ShardedValue>(std::int64_t rank, const Leaf& leaf)>;
-// The same, with places that another file describes.  The caller must report missing ranks.
-std::unique_ptr<StoredCheckpoint> open_rank_files(const std::filesystem::path& folder,
-                                                  const RankFiles& set, const PartFinder& find);
+                                                  const RankFiles& set,
+                                                  const PartFinder& find = {});
 
 // Opens a torch.save file.  A file that a rank saved on its own shows which part of each tensor it
 // holds: the other parts are holes.

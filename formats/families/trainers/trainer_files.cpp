@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
+#include <charconv>
 #include <iterator>
 #include <string_view>
 
@@ -30,13 +30,6 @@ std::string stem_of(const std::string& name) {
   return name.substr(0, name.rfind('.'));
 }
 
-// Returns whether `text` is empty or like "_3".
-bool is_number_behind(std::string_view text) {
-  return text.empty() || (text.size() > 1 && text[0] == '_' &&
-                          std::all_of(text.begin() + 1, text.end(),
-                                      [](unsigned char c) { return std::isdigit(c) != 0; }));
-}
-
 // Returns whether Python loads the file without running code and without the trainer's own classes.
 // Throws what reading a torch.save file throws.
 bool is_plain(const fs::path& path) {
@@ -47,12 +40,21 @@ bool is_plain(const fs::path& path) {
 
 }  // namespace
 
+std::optional<std::int64_t> number_behind(std::string_view text) {
+  if (text.empty()) return 0;
+  std::int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data() + 1, text.data() + text.size(), number);
+  if (text[0] != '_' || error != std::errc() || end != text.data() + text.size() || number < 0)
+    return std::nullopt;
+  return number;
+}
+
 bool is_trainer_file(const std::string& name) {
   const std::string stem = stem_of(name);
   return std::ranges::any_of(kStems,
                              [&](std::string_view base) {
                                return stem.starts_with(base) &&
-                                      is_number_behind(std::string_view(stem).substr(base.size()));
+                                      number_behind(std::string_view(stem).substr(base.size()));
                              }) &&
          std::ranges::any_of(kSuffixes, [&](std::string_view suffix) {
            return name.substr(stem.size()) == suffix;

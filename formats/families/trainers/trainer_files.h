@@ -3,14 +3,20 @@
 // states.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "formats/state/content/combined_checkpoint.h"
 #include "formats/state/model/finding.h"
 
 namespace fsdp::formats {
+
+// Returns the number behind a name: "" -> 0, "_3" -> 3; nothing for other texts.
+std::optional<std::int64_t> number_behind(std::string_view text);
 
 // Returns whether the name is that of such a file: scheduler, scaler, sampler, dl_state_dict or
 // rng_state, perhaps with "_<number>", as .pt, .pth or .bin.

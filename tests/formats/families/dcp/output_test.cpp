@@ -176,7 +176,7 @@ TEST(DcpOutput, paths_that_join_to_one_key_are_refused) {
                    {Value::string("a"), Value::dict({{Value::string("b"), Value::integer(2)}})}});
   const test::TempDir folder;
   test::expect_error(ErrorCode::kKey, "'a.b': two paths",
-                     [&] { plan_dcp_output(*source, content, folder / "out", kNoSync, 2); });
+                     [&] { plan_dcp_output(*source, content, folder / "out", kNoSync, {}); });
 }
 
 TEST(DcpOutput, tuples_are_values_and_lists_of_numbers_too) {
