@@ -49,6 +49,13 @@ std::string escaped(std::string_view text) {
 
 }  // namespace
 
+std::string_view trimmed(std::string_view text) {
+  constexpr std::string_view kBlanks = " \t\r\n";
+  const std::size_t begin = text.find_first_not_of(kBlanks);
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(kBlanks) - begin + 1);
+}
+
 std::string joined(std::span<const std::string> words, std::string_view between) {
   std::string text;
   for (std::size_t i = 0; i < words.size(); ++i) {

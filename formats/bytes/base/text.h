@@ -11,6 +11,9 @@
 
 namespace fsdp::formats {
 
+// Returns `text` without the blanks and line ends around it.
+std::string_view trimmed(std::string_view text);
+
 // Returns the words one after the other, with `between` between them.
 std::string joined(std::span<const std::string> words, std::string_view between);
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "formats/bytes/base/text.h"
 #include "formats/bytes/http/times.h"
 
 namespace fsdp::formats {
@@ -20,13 +21,6 @@ std::string lower_case(std::string_view text) {
     return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
   });
   return out;
-}
-
-std::string_view trimmed(std::string_view text) {
-  constexpr std::string_view kBlanks = " \t\r\n";
-  const std::size_t begin = text.find_first_not_of(kBlanks);
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(kBlanks) - begin + 1);
 }
 
 const std::string* HttpHead::find(std::string_view name) const {

@@ -15,8 +15,6 @@ namespace fsdp::formats {
 
 // Returns `text` with A to Z in lower case, as names of fields and hosts are compared.
 std::string lower_case(std::string_view text);
-// Returns `text` without the blanks and line ends around it.
-std::string_view trimmed(std::string_view text);
 
 struct HttpHead {
   int status = 0;  // 0: none came

@@ -10,12 +10,6 @@
 namespace fsdp::formats {
 namespace {
 
-std::string_view trimmed(std::string_view text) {
-  while (text.starts_with(' ')) text.remove_prefix(1);
-  while (text.ends_with(' ')) text.remove_suffix(1);
-  return text;
-}
-
 template <typename Number>
 std::optional<Number> number_in(std::string_view text) {
   Number number{};

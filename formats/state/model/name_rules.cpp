@@ -10,13 +10,6 @@
 namespace fsdp::formats {
 namespace {
 
-std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
-  while (!text.empty() && (text.back() == ' ' || text.back() == '\t' || text.back() == '\r'))
-    text.remove_suffix(1);
-  return text;
-}
-
 void check_utf8(std::string_view name) {
   if (!is_utf8(name)) throw Error(ErrorCode::kUtf8, quote(name) + " is not UTF-8");
 }
