@@ -11,12 +11,12 @@
 
 #include "libfsdp/agree.h"
 #include "libfsdp/fully_sharded.h"
+#include "libfsdp/internal/comm/own_work.h"
 #include "libfsdp/internal/engine/engine.h"
 #include "libfsdp/internal/state/optim_targets.h"
 #include "libfsdp/internal/state/optimizer_schema.h"
 #include "libfsdp/internal/state/state_entries.h"
 #include "libfsdp/internal/units/gather_rows.h"
-#include "libfsdp/internal/units/own_work.h"
 
 namespace fsdp {
 using namespace internal;

@@ -9,11 +9,11 @@
 #include "libfsdp/fully_sharded.h"
 #include "libfsdp/internal/comm/collectives.h"
 #include "libfsdp/internal/comm/errors.h"
+#include "libfsdp/internal/comm/own_work.h"
 #include "libfsdp/internal/engine/engine.h"
 #include "libfsdp/internal/state/optim_targets.h"
 #include "libfsdp/internal/state/state_skeleton.h"
 #include "libfsdp/internal/units/gather_rows.h"
-#include "libfsdp/internal/units/own_work.h"
 #include "libfsdp/optim_state_dict.h"
 
 namespace fsdp {

@@ -13,12 +13,12 @@
 #include "formats/bytes/base/text.h"
 #include "libfsdp/fully_sharded.h"
 #include "libfsdp/internal/comm/errors.h"
+#include "libfsdp/internal/comm/own_work.h"
 #include "libfsdp/internal/engine/engine.h"
 #include "libfsdp/internal/state/load_problems.h"
 #include "libfsdp/internal/state/optim_targets.h"
 #include "libfsdp/internal/state/optimizer_schema.h"
 #include "libfsdp/internal/state/state_entries.h"
-#include "libfsdp/internal/units/own_work.h"
 #include "libfsdp/optim_state_dict.h"
 
 namespace fsdp {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "libfsdp/strategy.h"
 
-#include <algorithm>
 #include <unordered_set>
 
 #include <torch/optim/optimizer.h>

@@ -2,8 +2,6 @@
 #include "libfsdp/parallel/expert_parallel.h"
 
 #include <cmath>
-#include <numeric>
-#include <utility>
 #include <vector>
 
 #include <ATen/Functions.h>

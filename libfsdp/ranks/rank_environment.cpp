@@ -4,7 +4,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "formats/bytes/base/crc32.h"
 #include "libfsdp/internal/comm/errors.h"

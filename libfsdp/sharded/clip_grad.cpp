@@ -99,46 +99,29 @@ at::Tensor norm_of(const std::vector<at::Tensor>& gradients, double p, const at:
   return norms.size() == 1 ? norms.front() : at::linalg_vector_norm(at::stack(norms), p);
 }
 
-// The norm of all gradients, from those that each rank holds.
-class NormOverRanks {
- public:
-  NormOverRanks(double p, const at::Tensor& like) : p_(p), like_(like) {}
-
-  at::Tensor of(const std::vector<Held>& all) const {
-    at::Tensor total;
-    for (const Held& held : all) {
-      at::Tensor part = part_of(held.gradients());
-      if (!held.groups.empty()) part = part.contiguous();
-      for (const auto& group : held.groups)
-        all_reduce(group, part, op(), "norm of gradients").wait();
-      if (!total.defined())
-        total = part;
-      else if (!std::isinf(p_))
-        total = total + part;
-      else
-        total = p_ > 0 ? at::maximum(total, part) : at::minimum(total, part);
-    }
-    return std::isinf(p_) ? total : total.pow(1 / p_);
+// Returns the norm of all gradients, from those that each rank holds.
+at::Tensor norm_over_ranks(const std::vector<Held>& all, double p, const at::Tensor& like) {
+  const bool infinite = std::isinf(p);
+  const ReduceOp op = !infinite ? ReduceOp::kSum : p > 0 ? ReduceOp::kMax : ReduceOp::kMin;
+  // The norm of no gradients, which changes nothing when the ranks' norms are combined.
+  const double neutral = infinite && p < 0 ? std::numeric_limits<double>::infinity() : 0;
+  at::Tensor total;
+  for (const Held& held : all) {
+    const std::vector<at::Tensor> gradients = held.gradients();
+    at::Tensor part =
+        gradients.empty() ? at::full({}, neutral, like.options()) : norm_of(gradients, p, like);
+    if (!gradients.empty() && !infinite) part = part.pow(p);
+    if (!held.groups.empty()) part = part.contiguous();
+    for (const auto& group : held.groups) all_reduce(group, part, op, "norm of gradients").wait();
+    if (!total.defined())
+      total = part;
+    else if (!infinite)
+      total = total + part;
+    else
+      total = p > 0 ? at::maximum(total, part) : at::minimum(total, part);
   }
-
- private:
-  ReduceOp op() const {
-    if (!std::isinf(p_)) return ReduceOp::kSum;
-    return p_ > 0 ? ReduceOp::kMax : ReduceOp::kMin;
-  }
-  // Returns the norm of no gradients, which changes nothing when the ranks' norms are combined.
-  double neutral() const {
-    return std::isinf(p_) && p_ < 0 ? std::numeric_limits<double>::infinity() : 0;
-  }
-  at::Tensor part_of(const std::vector<at::Tensor>& gradients) const {
-    if (gradients.empty()) return at::full({}, neutral(), like_.options());
-    const at::Tensor norm = norm_of(gradients, p_, like_);
-    return std::isinf(p_) ? norm : norm.pow(p_);
-  }
-
-  const double p_;
-  const at::Tensor& like_;
-};
+  return infinite ? total : total.pow(1 / p);
+}
 
 // Returns the number of parameters whose gradient is not zero: PyTorch's norm for p = 0, which is
 // not the norm of the gradients as one vector.
@@ -182,7 +165,7 @@ at::Tensor ShardedModule::clip_grad_norm_(double max_norm, double norm_type) {
 
   // Runs on every rank, whatever rows it has.
   at::Tensor total =
-      norm_type == 0 ? number_of_nonzero(all, like) : NormOverRanks(norm_type, like).of(all);
+      norm_type == 0 ? number_of_nonzero(all, like) : norm_over_ranks(all, norm_type, like);
   if (none) total = at::zeros({}, like.options());
   // The small number avoids a division by zero.
   const at::Tensor scale = (max_norm / (total + 1e-6)).clamp_max(1.0);

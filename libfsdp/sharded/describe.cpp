@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // ShardedModule::print: the tree of units with what each holds on this rank.
-#include <algorithm>
 #include <ostream>
 #include <sstream>
 #include <string>
@@ -11,12 +10,6 @@
 namespace fsdp {
 using namespace internal;
 namespace {
-
-std::int64_t depth_of(const Unit& unit) {
-  std::int64_t depth = 0;
-  for (const Unit* above = unit.parent; above != nullptr; above = above->parent) ++depth;
-  return depth;
-}
 
 // Returns "FULL_SHARD, sharded over 2 ranks, use_orig_params true".
 std::string sharding_text(const Sharding& sharding) {
@@ -37,8 +30,8 @@ void print_unit(std::ostream& out, const Unit& unit, const std::string& name) {
     if (!parameter->trainable) frozen += parameter->layout.numel();
     bytes += static_cast<std::int64_t>(parameter->shard.nbytes());
   }
-  out << std::string(static_cast<std::size_t>(2 * depth_of(unit)), ' ')
-      << (name.empty() ? "(root)" : name) << ": " << unit.parameters.size() << " parameters, "
+  for (const Unit* above = unit.parent; above != nullptr; above = above->parent) out << "  ";
+  out << (name.empty() ? "(root)" : name) << ": " << unit.parameters.size() << " parameters, "
       << numel << " elements";
   if (frozen != 0) out << " (" << frozen << " frozen)";
   out << ", " << bytes << " bytes on this rank";

@@ -4,9 +4,9 @@
 #include <algorithm>
 
 #include "libfsdp/internal/comm/errors.h"
+#include "libfsdp/internal/comm/own_work.h"
 #include "libfsdp/internal/engine/engine.h"
 #include "libfsdp/internal/units/gather_rows.h"
-#include "libfsdp/internal/units/own_work.h"
 #include "libfsdp/internal/units/shard_tensor.h"
 #include "libfsdp/internal/units/unit.h"
 

@@ -4,10 +4,7 @@
 
 #include <algorithm>
 #include <array>
-#include <optional>
 #include <unordered_set>
-#include <utility>
-#include <vector>
 
 #include <ATen/Functions.h>
 #include <c10/core/ScalarType.h>
@@ -17,11 +14,11 @@
 #include "libfsdp/fully_sharded.h"
 #include "libfsdp/internal/comm/errors.h"
 #include "libfsdp/internal/comm/left_out.h"
+#include "libfsdp/internal/comm/own_work.h"
 #include "libfsdp/internal/engine/engine.h"
 #include "libfsdp/internal/state/load_problems.h"
 #include "libfsdp/internal/state/state_entries.h"
 #include "libfsdp/internal/units/gather_rows.h"
-#include "libfsdp/internal/units/own_work.h"
 
 namespace fsdp {
 using namespace internal;

@@ -11,10 +11,10 @@
 #include "libfsdp/fully_sharded.h"
 #include "libfsdp/internal/comm/errors.h"
 #include "libfsdp/internal/comm/left_out.h"
+#include "libfsdp/internal/comm/own_work.h"
 #include "libfsdp/internal/engine/engine.h"
 #include "libfsdp/internal/engine/gradients.h"
 #include "libfsdp/internal/units/gather_rows.h"
-#include "libfsdp/internal/units/own_work.h"
 
 namespace fsdp {
 using namespace internal;

@@ -82,17 +82,14 @@ class AutocastState {
   void restore() const {
     for (std::size_t i = 0; i < devices_.size(); ++i) {
       const auto type = internal::kAutocastTypes[i];
-      at::autocast::set_autocast_enabled(type, devices_[i].enabled);
-      at::autocast::set_autocast_dtype(type, devices_[i].dtype);
+      at::autocast::set_autocast_enabled(type, devices_[i].first);
+      at::autocast::set_autocast_dtype(type, devices_[i].second);
     }
   }
 
  private:
-  struct OfDevice {
-    bool enabled = false;
-    at::ScalarType dtype = at::kFloat;
-  };
-  std::array<OfDevice, internal::kAutocastTypes.size()> devices_;
+  // Whether it is enabled, and its dtype.
+  std::array<std::pair<bool, at::ScalarType>, internal::kAutocastTypes.size()> devices_;
 };
 
 // Autocast caches the casts of weights while its scope lasts.  A cast made while no graph was

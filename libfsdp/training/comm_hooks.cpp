@@ -20,26 +20,15 @@ void divide(at::Tensor& tensor, double divisor) {
   if (divisor > 1) tensor.div_(divisor);
 }
 
-void allreduce(const GroupPtr& group, at::Tensor& gradient) {
-  const double before = gradient_predivide_factor(group->size());
-  divide(gradient, before);
-  all_reduce(group, gradient, ReduceOp::kSum, "all-reduce of a communication hook").wait();
-  divide(gradient, group->size() / before);
-}
-
-void scatter(const GroupPtr& group, at::Tensor& unsharded, at::Tensor& sharded) {
+// Takes the mean; `sharded` is `unsharded` itself if the gradients stay whole.
+void reduce_either(const GroupPtr& group, at::Tensor& unsharded, at::Tensor& sharded) {
   const double before = gradient_predivide_factor(group->size());
   divide(unsharded, before);
-  reduce_scatter(group, sharded, unsharded, "reduce-scatter of a communication hook").wait();
+  if (sharded.is_same(unsharded))
+    all_reduce(group, unsharded, ReduceOp::kSum, "all-reduce of a communication hook").wait();
+  else
+    reduce_scatter(group, sharded, unsharded, "reduce-scatter of a communication hook").wait();
   divide(sharded, group->size() / before);
-}
-
-void reduce_either(const GroupPtr& group, at::Tensor& unsharded, at::Tensor& sharded) {
-  if (sharded.is_same(unsharded)) {
-    allreduce(group, unsharded);
-  } else {
-    scatter(group, unsharded, sharded);
-  }
 }
 
 }  // namespace
@@ -55,7 +44,7 @@ CommHook allreduce_hook() {
     FSDP_CHECK(sharded.is_same(unsharded),
                "allreduce_hook: expected a module that is not sharded, found gradients to be "
                "scattered: register reduce_scatter_hook()");
-    allreduce(group, unsharded);
+    reduce_either(group, unsharded, sharded);
   };
 }
 

@@ -42,14 +42,11 @@ struct WorkingSet {
 
 WorkingSet working_set(const Unit& unit, int ranks, bool offloaded, const TrainingSetup& setup) {
   WorkingSet result;
-  const bool casts = std::any_of(unit.groups.begin(), unit.groups.end(), [](const auto& group) {
-    return group.compute_dtype != group.dtype;
-  });
-  const bool resident = ranks == 1 && !casts && !offloaded;
+  const bool resident = ranks == 1 && !casts(unit) && !offloaded;
   if (!resident && !unit.parameters.empty()) {
     result.full = ranks == 1 ? unit.gather_bytes : (unit.gather_bytes - kTrailerBytes) * ranks;
     if (ranks > 1) result.gather = unit.gather_bytes * ranks;
-    if (ranks > 1 && (casts || offloaded)) result.gather += unit.gather_bytes;
+    if (ranks > 1 && (casts(unit) || offloaded)) result.gather += unit.gather_bytes;
   }
   for (const auto& group : unit.groups) {
     if (group.grad_numel == 0) continue;
@@ -182,9 +179,7 @@ MemoryEstimate estimate_memory(const torch::nn::Module& module, const FsdpOption
     }
     estimate.local_bytes = set_offsets(*unit);
     for (const FlatGroup& group : unit->groups) {
-      const auto grad_dtype =
-          options.mixed_precision.keep_low_precision_grads ? group.reduce_dtype : group.dtype;
-      result.gradients += group.grad_numel * item_bytes(grad_dtype);
+      result.gradients += group.grad_numel * item_bytes(group.grad_dtype());
       result.optimizer_state +=
           setup.optimizer_tensors * group.grad_numel * item_bytes(group.dtype);
     }

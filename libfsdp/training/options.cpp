@@ -2,26 +2,23 @@
 #include "libfsdp/options.h"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 
 #include "libfsdp/internal/comm/errors.h"
 
 namespace fsdp {
+namespace {
+
+// In the order of the enumeration.
+constexpr std::array kStrategyNames{"FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD",
+                                    "_HYBRID_SHARD_ZERO2"};
+
+}  // namespace
 
 const char* name_of(ShardingStrategy strategy) noexcept {
-  switch (strategy) {
-    case ShardingStrategy::kFullShard:
-      return "FULL_SHARD";
-    case ShardingStrategy::kShardGradOp:
-      return "SHARD_GRAD_OP";
-    case ShardingStrategy::kNoShard:
-      return "NO_SHARD";
-    case ShardingStrategy::kHybridShard:
-      return "HYBRID_SHARD";
-    case ShardingStrategy::kHybridShardZero2:
-      return "_HYBRID_SHARD_ZERO2";
-  }
-  return "?";
+  const auto number = static_cast<std::size_t>(strategy);
+  return number < kStrategyNames.size() ? kStrategyNames[number] : "?";
 }
 
 ShardingStrategy sharding_strategy_of(std::string_view name) {
@@ -29,11 +26,9 @@ ShardingStrategy sharding_strategy_of(std::string_view name) {
   std::transform(upper.begin(), upper.end(), upper.begin(),
                  [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
   std::string known;
-  for (const auto strategy :
-       {ShardingStrategy::kFullShard, ShardingStrategy::kShardGradOp, ShardingStrategy::kNoShard,
-        ShardingStrategy::kHybridShard, ShardingStrategy::kHybridShardZero2}) {
-    if (upper == name_of(strategy)) return strategy;
-    known += (known.empty() ? "" : ", ") + std::string(name_of(strategy));
+  for (std::size_t i = 0; i < kStrategyNames.size(); ++i) {
+    if (upper == kStrategyNames[i]) return static_cast<ShardingStrategy>(i);
+    known += (known.empty() ? "" : ", ") + std::string(kStrategyNames[i]);
   }
   FSDP_CHECK(false, "expected one of the sharding strategies ", known, ", found '", name, "'");
 }

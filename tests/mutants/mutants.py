@@ -17,7 +17,7 @@ MUTANTS = [
     ("formats/changes/map/matching.cpp", "if (found_[r].empty() && !rule.optional) throw", "if (!MUTANT(8) && found_[r].empty() && !rule.optional) throw"),
     ("formats/bytes/http/exchange.cpp", "if (hop == kMaxRedirects) {", "if (hop == kMaxRedirects + (MUTANT(9) ? 1 : 0)) {"),
     ("libfsdp/internal/engine/reduction.cpp", "if (divisor != ranks) tensor.div_", "if (!MUTANT(10) && divisor != ranks) tensor.div_"),
-    ("libfsdp/sharded/clip_grad.cpp", "return std::isinf(p_) ? norm : norm.pow", "return !MUTANT(11) && std::isinf(p_) ? norm : norm.pow"),
+    ("libfsdp/sharded/clip_grad.cpp", "if (!gradients.empty() && !infinite) part = part.pow", "if (!gradients.empty() && (MUTANT(11) || !infinite)) part = part.pow"),
     ("tools/verbs/checking/prune.cpp", "if (found.sound.size() == static_cast<std::size_t>(*keep_)) {",
      "if (found.sound.size() + (MUTANT(12) ? 1 : 0) >= static_cast<std::size_t>(*keep_)) {"),
 ]

@@ -7,7 +7,6 @@
 #include <future>
 #include <numeric>
 #include <span>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -78,7 +77,11 @@ class Staging {
       at::Tensor copy =
           memory_.narrow(0, next, bytes_here).view(tensor.scalar_type()).view(tensor.sizes());
       next += room_for(tensor);
-      fill(copy, tensor);
+      // Fast if possible, because training waits for the copy.
+      if (is_host_memory(tensor))
+        stream_copy(host_memory(tensor), host_memory(copy));
+      else
+        copy.copy_(tensor.detach());
       tensor = std::move(copy);
     });
     return std::move(copies.dict());
@@ -90,15 +93,6 @@ class Staging {
     constexpr std::int64_t kAlignment = 64;
     const auto bytes = static_cast<std::int64_t>(tensor.nbytes());
     return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-  }
-
-  static void fill(const at::Tensor& copy, const at::Tensor& tensor) {
-    if (!is_host_memory(tensor)) {
-      copy.copy_(tensor.detach());
-      return;
-    }
-    // Fast, because training waits for the copy.
-    stream_copy(host_memory(tensor), host_memory(copy));
   }
 
   at::Tensor memory_;

@@ -6,13 +6,9 @@
 #include "libfsdp/checkpoint.h"
 
 #include <map>
-#include <memory>
-#include <optional>
 #include <sstream>
-#include <string>
 #include <tuple>
 #include <utility>
-#include <vector>
 
 #include <ATen/core/Tensor.h>
 
@@ -58,15 +54,9 @@ void check_whole(const StateContent& content) {
 }
 
 formats::CacheUse cache_use(const SaveOptions& options) {
-  switch (options.page_cache) {
-    case PageCache::kAlways:
-      return formats::CacheUse::kAlways;
-    case PageCache::kNever:
-      return formats::CacheUse::kNever;
-    case PageCache::kWhileQuick:
-      break;
-  }
-  return formats::CacheUse::kWhileQuick;
+  return options.page_cache == PageCache::kAlways  ? formats::CacheUse::kAlways
+         : options.page_cache == PageCache::kNever ? formats::CacheUse::kNever
+                                                   : formats::CacheUse::kWhileQuick;
 }
 
 formats::OutputOptions output_options(const SaveOptions& options, bool seal) {
@@ -78,10 +68,10 @@ formats::OutputOptions output_options(const SaveOptions& options, bool seal) {
 // Writes a file of torch.save.
 void write_stream(formats::OutputFile& file, const StateContent& content,
                   const SaveOptions& options) {
-  HostBytes bytes;
+  at::Tensor held;
   formats::write_torch_file(
       file, content.root,
-      [&](std::size_t number) { return bytes.of(content.tensors[number].local); },
+      [&](std::size_t number) { return host_bytes(content.tensors[number].local, held); },
       cache_use(options));
 }
 
@@ -293,11 +283,11 @@ class FolderSave {
   // Returns size and checksum of the file, unless rank 0 knows them already.
   std::string write_own(const dcp::RankPlan& layout, const StateContent& content) const {
     const std::string name = dcp::data_file_name(group_->rank(), 0);
-    HostBytes bytes;
+    at::Tensor held;
     const auto write = [&](formats::OutputFile& file) {
       dcp::write_rank_file(
           file, layout, group_->rank(),
-          [&](std::size_t number) { return bytes.of(content.tensors[number].local); },
+          [&](std::size_t number) { return host_bytes(content.tensors[number].local, held); },
           cache_use(options_));
       file.finish(options_.sync);
     };

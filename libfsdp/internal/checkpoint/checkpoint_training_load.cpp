@@ -245,12 +245,7 @@ class TrainingLoad {
   }
 
   void read_extra(const Value& key, const Value& value) {
-    StateKey own;
-    if (const auto* text = key.as_string()) {
-      own = *text;
-    } else if (const auto number = key.as_int()) {
-      own = *number;
-    }
+    StateKey own = state_key(key).value_or(StateKey());
     const std::size_t before = left_out_.size();
     StateValue read = reader_.value(value, text_of(own), left_out_);
     const bool nothing = read.is_none() && left_out_.size() != before;

@@ -2,8 +2,6 @@
 #include "libfsdp/internal/checkpoint/load_plan.h"
 
 #include <algorithm>
-#include <iterator>
-#include <optional>
 #include <unordered_set>
 
 #include "formats/bytes/base/cast.h"
@@ -44,21 +42,28 @@ std::string count_of(std::size_t count, const char* what) {
   return std::to_string(count) + ' ' + what + (count == 1 ? "" : "s");
 }
 
-}  // namespace
+struct WantedLeaf {
+  std::string key;
+  formats::KeyPath path;
+  StateValue* value;
+};
 
-void LoadPlan::leaves(StateDict& state, const std::string& prefix, const formats::KeyPath& path,
-                      std::vector<Leaf>& out) {
+void add_leaves(StateValue& value, const std::string& key, const formats::KeyPath& path,
+                std::vector<WantedLeaf>& out);
+
+void add_leaves(StateDict& state, const std::string& prefix, const formats::KeyPath& path,
+                std::vector<WantedLeaf>& out) {
   for (auto& [key, value] : state.entries()) {
     formats::KeyPath inner = path;
     inner.emplace_back(text_of(key));
-    leaves(value, prefix + text_of(key), inner, out);
+    add_leaves(value, prefix + text_of(key), inner, out);
   }
 }
 
-void LoadPlan::leaves(StateValue& value, const std::string& key, const formats::KeyPath& path,
-                      std::vector<Leaf>& out) {
+void add_leaves(StateValue& value, const std::string& key, const formats::KeyPath& path,
+                std::vector<WantedLeaf>& out) {
   if (StateDict* const dict = value.as_dict(); dict != nullptr && !dict->empty())
-    return leaves(*dict, key + ".", path, out);
+    return add_leaves(*dict, key + ".", path, out);
   StateList* const list = value.as_list();
   if (list == nullptr || !taken_apart(value)) {
     out.push_back({key, path, &value});
@@ -67,13 +72,15 @@ void LoadPlan::leaves(StateValue& value, const std::string& key, const formats::
   for (std::size_t i = 0; i < list->size(); ++i) {
     formats::KeyPath inner = path;
     inner.emplace_back(static_cast<std::int64_t>(i));
-    leaves((*list)[i], key + "." + std::to_string(i), inner, out);
+    add_leaves((*list)[i], key + "." + std::to_string(i), inner, out);
   }
 }
 
+}  // namespace
+
 void LoadPlan::match(StateDict& state, const Value& content, const std::string& prefix) {
-  std::vector<Leaf> wanted;
-  leaves(state, "", {}, wanted);
+  std::vector<WantedLeaf> wanted;
+  add_leaves(state, "", {}, wanted);
   const std::vector<formats::Leaf> found = formats::leaves_of(content);
   std::unordered_map<std::string, const Value*> by_key;
   for (const formats::Leaf& leaf : found) {
@@ -82,7 +89,7 @@ void LoadPlan::match(StateDict& state, const Value& content, const std::string& 
   }
   std::unordered_set<std::string> used;
   std::vector<std::string> parents;  // paths of lists that are single values here
-  for (const Leaf& leaf : wanted) {
+  for (const WantedLeaf& leaf : wanted) {
     const auto here = by_key.find(leaf.key);
     const bool tensor = leaf.value->as_tensor() != nullptr || leaf.value->as_sharded() != nullptr;
     const Value* const value =

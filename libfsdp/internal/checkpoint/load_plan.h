@@ -13,14 +13,6 @@
 #include "libfsdp/internal/checkpoint/checkpoint_reader.h"
 #include "libfsdp/state_value.h"
 
-namespace torch::optim {
-class Optimizer;
-}
-
-namespace fsdp {
-class ShardedModule;
-}  // namespace fsdp
-
 namespace fsdp::internal {
 
 class LoadPlan {
@@ -48,16 +40,6 @@ class LoadPlan {
   LoadReport finish();
 
  private:
-  struct Leaf {
-    std::string key;
-    formats::KeyPath path;
-    StateValue* value;
-  };
-  static void leaves(StateDict& state, const std::string& prefix, const formats::KeyPath& path,
-                     std::vector<Leaf>& out);
-  static void leaves(StateValue& value, const std::string& key, const formats::KeyPath& path,
-                     std::vector<Leaf>& out);
-
   CheckpointReader& reader_;
   const LoadOptions options_;
   LoadReport report_;

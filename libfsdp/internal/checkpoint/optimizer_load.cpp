@@ -2,7 +2,6 @@
 // Loads an optimizer's state from a checkpoint, in any form that it was saved in.
 #include <algorithm>
 #include <map>
-#include <optional>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -33,13 +32,13 @@ using Names = std::vector<std::vector<std::string>>;  // of the parameters of ea
 
 Names names_of(const ShardedModule& model, const torch::optim::Optimizer& optimizer) {
   Names result;
-  const ParameterPlaces places(model, model.state_dict());
+  const StateDict state = model.state_dict();
   const StateDict own = sharded_optim_state_dict(model, optimizer);
   for (const StateValue& group : *own.at("param_groups").as_list()) {
     std::vector<std::string>& names = result.emplace_back();
     for (const StateValue& name : *group.dict().at("params").as_list())
       names.push_back(*name.as_string());
-    places.sort(names);
+    sort_as_ids(names, model, state);
   }
   return result;
 }
@@ -65,30 +64,6 @@ std::vector<std::pair<std::string, StateValue>> parameters_of(const ShardedModul
   return result;
 }
 
-// Values of the checkpoint, each read once.
-class ReadValues {
- public:
-  explicit ReadValues(const CheckpointReader& reader) : reader_(reader) {}
-  Value operator()(const Value& value) {
-    const auto number = formats::deferred_number(value);
-    if (!number) return value;
-    const auto known = known_.find(*number);
-    if (known != known_.end()) return known->second;
-    return known_.emplace(*number, formats::resolved(reader_.checkpoint(), value)).first->second;
-  }
-
- private:
-  const CheckpointReader& reader_;
-  std::unordered_map<std::size_t, Value> known_;
-};
-
-bool same_sizes(const OptimizerState& state, const Names& names) {
-  return std::equal(state.groups.begin(), state.groups.end(), names.begin(), names.end(),
-                    [](const auto& group, const auto& own) {
-                      return group.params.size() == own.size() && group.param_names.empty();
-                    });
-}
-
 class OptimizerPlan {
  public:
   OptimizerPlan(LoadPlan& plan, CheckpointReader& reader, const ShardedModule& model,
@@ -107,10 +82,16 @@ class OptimizerPlan {
   }
 
   StateDict run(const Value& part, bool flattened) {
-    ReadValues values(reader_);
-    const auto read = [&](const Value& value) { return values(value); };
+    std::unordered_map<std::size_t, Value> known;  // each is read once
+    const auto read = [&](const Value& value) {
+      const auto number = formats::deferred_number(value);
+      if (!number) return value;
+      if (!known.contains(*number))
+        known.emplace(*number, formats::resolved(reader_.checkpoint(), value));
+      return known.at(*number);
+    };
     const auto same = [&](const Value& a, const Value& b) {
-      const auto compared = formats::compare_values(values(a), values(b));
+      const auto compared = formats::compare_values(read(a), read(b));
       return compared.same && compared.storages.empty();
     };
     const OptimizerState found = formats::read_optimizer(part, flattened, read, same);
@@ -162,7 +143,12 @@ class OptimizerPlan {
       }
       return names;
     }
-    if (!same_sizes(found, own_)) return formats::names_of_ids(found, order_);
+    const bool fits =
+        std::equal(found.groups.begin(), found.groups.end(), own_.begin(), own_.end(),
+                   [](const auto& group, const auto& own) {
+                     return group.params.size() == own.size() && group.param_names.empty();
+                   });
+    if (!fits) return formats::names_of_ids(found, order_);
     for (std::size_t g = 0; g < own_.size(); ++g) {
       for (std::size_t i = 0; i < own_[g].size(); ++i)
         names.emplace(found.groups[g].params[i], own_[g][i]);

@@ -206,18 +206,14 @@ class Builder {
   StateValue dict(std::span<const Value::Entry> entries, const std::string& key) {
     StateDict result;
     for (const auto& [name, value] : entries) {
-      StateKey own;
-      if (const auto* text = name.as_string()) {
-        own = *text;
-      } else if (const auto number = name.as_int()) {
-        own = *number;
-      } else {
+      const auto own = state_key(name);
+      if (!own) {
         left_out_.push_back("'" + key + "': an entry whose key is " + kind_text(name) +
                             " has no counterpart here");
         continue;
       }
-      if (auto built = build(value, key.empty() ? text_of(own) : key + "." + text_of(own)))
-        result.set(own, std::move(*built));
+      if (auto built = build(value, key.empty() ? text_of(*own) : key + "." + text_of(*own)))
+        result.set(*own, std::move(*built));
     }
     return result;
   }
@@ -259,12 +255,11 @@ std::span<std::byte> host_memory(const at::Tensor& tensor) {
   return {static_cast<std::byte*>(tensor.data_ptr()), static_cast<std::size_t>(tensor.nbytes())};
 }
 
-std::span<const std::byte> HostBytes::of(const at::Tensor& tensor) {
-  // Free the copy of the last call before the next copy is made.
-  held_ = at::Tensor();
-  held_ = is_host_memory(tensor) ? tensor.detach()
-                                 : tensor.detach().cpu().resolve_conj().resolve_neg().contiguous();
-  return host_memory(held_);
+std::span<const std::byte> host_bytes(const at::Tensor& tensor, at::Tensor& held) {
+  held.reset();
+  held = is_host_memory(tensor) ? tensor.detach()
+                                : tensor.detach().cpu().resolve_conj().resolve_neg().contiguous();
+  return host_memory(held);
 }
 
 StateContent state_content(const StateDict& state) {
@@ -273,6 +268,12 @@ StateContent state_content(const StateDict& state) {
   result.root = describer.dict(state, "");
   result.tensors = describer.take_tensors();
   return result;
+}
+
+std::optional<StateKey> state_key(const Value& key) {
+  if (const auto* text = key.as_string()) return *text;
+  if (const auto number = key.as_int()) return *number;
+  return std::nullopt;
 }
 
 StateValue state_value(const Value& value, const std::string& key, const TensorOf& tensor_of,

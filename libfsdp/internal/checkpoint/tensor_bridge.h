@@ -27,15 +27,9 @@ bool is_host_memory(const at::Tensor& tensor);
 // Requires: is_host_memory.  Lifetime: as the tensor.
 std::span<std::byte> host_memory(const at::Tensor& tensor);
 
-// A tensor's bytes as a checkpoint holds them: the tensor's own memory if possible, else a copy.
-class HostBytes {
- public:
-  // Lifetime: until the next call, and as long as the tensor.
-  std::span<const std::byte> of(const at::Tensor& tensor);
-
- private:
-  at::Tensor held_;
-};
+// Returns a tensor's bytes as a checkpoint holds them: its own memory if possible, else a copy.
+// Lifetime: that of `held`, which is freed first.
+std::span<const std::byte> host_bytes(const at::Tensor& tensor, at::Tensor& held);
 
 // A tensor of a state dict.
 struct StateTensor {
@@ -57,6 +51,8 @@ struct StateContent {
 // nested, on the meta device), or whose `local` does not have the shape that its layout says.
 StateContent state_content(const StateDict& state);
 
+// Returns nullopt for a key that is neither a text nor an integer.
+std::optional<StateKey> state_key(const formats::Value& key);
 // Returns the tensor that will hold a dense tensor of a checkpoint.
 using TensorOf = std::function<at::Tensor(const formats::TensorValue& tensor)>;
 // Leaves out values without a counterpart (in lists and tuples: None) and notes them in `left_out`,

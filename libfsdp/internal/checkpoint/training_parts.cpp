@@ -2,14 +2,11 @@
 #include "libfsdp/internal/checkpoint/training_parts.h"
 
 #include <algorithm>
-#include <string>
 #include <unordered_map>
 #include <utility>
-#include <vector>
 
 #include <c10/util/Exception.h>
 
-#include "libfsdp/checkpoint.h"
 #include "libfsdp/fully_sharded.h"
 #include "libfsdp/grad_scaler.h"
 #include "libfsdp/internal/checkpoint/trainer_entries.h"
@@ -18,15 +15,13 @@
 
 namespace fsdp::internal {
 
-ParameterPlaces::ParameterPlaces(const ShardedModule& model, const StateDict& state)
-    : sorts_(model.has_flat_parameters()) {
-  for (const auto& [key, _] : state.entries()) places_.emplace(text_of(key), places_.size());
-}
-
-void ParameterPlaces::sort(std::vector<std::string>& names) const {
-  if (!sorts_) return;
+void sort_as_ids(std::vector<std::string>& names, const ShardedModule& model,
+                 const StateDict& state) {
+  if (!model.has_flat_parameters()) return;
+  std::unordered_map<std::string, std::size_t> places;
+  for (const auto& [key, _] : state.entries()) places.emplace(text_of(key), places.size());
   std::stable_sort(names.begin(), names.end(), [&](const std::string& a, const std::string& b) {
-    return places_.at(a) < places_.at(b);
+    return places.at(a) < places.at(b);
   });
 }
 
@@ -95,8 +90,8 @@ using namespace internal;
 namespace {
 
 // Keys parameters by the numbers that torch.optim.Optimizer gives them: numbering continues from
-// group to group, in the order of `places` within each.
-StateDict by_id(const StateDict& named, const ParameterPlaces& places) {
+// group to group.  `weights`: see sort_as_ids().
+StateDict by_id(const StateDict& named, const ShardedModule& model, const StateDict& weights) {
   if (named.empty()) return {};  // not rank 0
   std::unordered_map<std::string, std::int64_t> ids;
   StateList groups;
@@ -105,7 +100,7 @@ StateDict by_id(const StateDict& named, const ParameterPlaces& places) {
     std::vector<std::string> names;
     for (const StateValue& name : *options.at("params").as_list())
       names.push_back(*name.as_string());
-    places.sort(names);
+    sort_as_ids(names, model, weights);
     StateList numbers;
     for (const std::string& name : names) {
       const auto id = static_cast<std::int64_t>(ids.size());
@@ -143,12 +138,12 @@ void save_file(const std::filesystem::path& file, const TrainingState& state,
     const StateDictTypeScope scope(*trained.model, StateDictType::kFull, model, optimizer);
     StateDict further;
     StateDict& parts = trained.name.empty() ? whole : further;
-    StateDict weights = trained.model->state_dict();
-    const ParameterPlaces places(*trained.model, weights);
-    parts.set("state_dict", std::move(weights));
+    const StateDict weights = trained.model->state_dict();
+    parts.set("state_dict", weights);
     StateList optimizers;
     for (const auto* each : trained.optimizers)
-      optimizers.emplace_back(by_id(optim_state_dict(*trained.model, *each), places));
+      optimizers.emplace_back(
+          by_id(optim_state_dict(*trained.model, *each), *trained.model, weights));
     parts.set("optimizer_states", std::move(optimizers));
     if (!trained.name.empty()) whole.set(trained.name, std::move(further));
   }

@@ -2,10 +2,8 @@
 // Splits a training state into the parts that are saved.
 #pragma once
 
-#include <cstddef>
 #include <memory>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "libfsdp/checkpoint.h"
@@ -25,16 +23,9 @@ TrainingParts training_parts(const TrainingState& state);
 
 // Orders the parameters of a group as an optimizer's ids count them: as the optimizer lists them.
 // If it lists flat parameters: in the module's order, as for the unsharded module.
-class ParameterPlaces {
- public:
-  // `state`: the model's state dict, in the module's order.
-  ParameterPlaces(const ShardedModule& model, const StateDict& state);
-  void sort(std::vector<std::string>& names) const;
-
- private:
-  bool sorts_;
-  std::unordered_map<std::string, std::size_t> places_;
-};
+// `state`: the model's state dict, in the module's order.
+void sort_as_ids(std::vector<std::string>& names, const ShardedModule& model,
+                 const StateDict& state);
 
 // Returns the models: first that of TrainingState::model, without a name.
 // Throws: c10::Error if a model is null, or a name is empty, has dots, or is taken.

@@ -117,7 +117,7 @@ std::vector<std::string> all_gather_text(const std::shared_ptr<ProcessGroup>& gr
     const std::string message = message_of(error);
     // The store's own message does not name the collective.
     if (message.starts_with(what + ": ")) throw;
-    throw_peer_error(what + ": " + message);
+    throw PeerError(what + ": " + message);
   }
 }
 

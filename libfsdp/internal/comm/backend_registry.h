@@ -45,7 +45,7 @@ struct BackendRequest {
 
 struct BackendKind {
   // Checks before ranks wait for each other.  Throws c10::Error, for example "no CUDA device".
-  std::function<void(const BackendRequest&)> check;
+  std::function<void(const BackendRequest&)> check = [](const BackendRequest&) {};
   // Collective.
   std::function<c10::intrusive_ptr<c10d::Backend>(const BackendRequest&)> make;
   // The type of the tensors that it moves without a copy on the CPU.

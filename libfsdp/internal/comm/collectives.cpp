@@ -9,10 +9,6 @@
 #include <utility>
 
 #include <ATen/Functions.h>
-#include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/record_function.h>
-#include <c10/core/GradMode.h>
-#include <c10/core/InferenceMode.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "libfsdp/internal/comm/backend_registry.h"
@@ -20,6 +16,7 @@
 #include "libfsdp/internal/comm/group_internals.h"
 #include "libfsdp/internal/comm/left_out.h"
 #include "libfsdp/internal/comm/offer_work.h"
+#include "libfsdp/internal/comm/own_work.h"
 #include "libfsdp/internal/comm/store_client.h"
 #include "libfsdp/internal/comm/waits.h"
 
@@ -55,15 +52,6 @@ using std::chrono::milliseconds;
 constexpr milliseconds kSlice(1000);
 constexpr milliseconds kBetweenQuestions(1);
 
-// Backends run their tensor operations in their own threads, with the thread-local state of the
-// thread that issued the collective: this one, without autograd, observers or inference mode.
-struct BelowAutograd {
-  c10::InferenceMode no_inference{false};
-  at::AutoDispatchBelowADInplaceOrView below_autograd;
-  at::NoGradGuard no_grad;
-  at::DisableRecordFunctionGuard no_observers;
-};
-
 // Only one collective is issued at a time in the whole process, not just in a group: LibTorch 2.11
 // has one map of all groups (FlightRecorder::all_pg_status_), and changes it without a lock when a
 // group issues its first collective, while others read it.
@@ -90,12 +78,13 @@ Pending issued(const std::shared_ptr<ProcessGroup>& group, std::string what, con
                std::function<void()> finish = nullptr) {
   std::string error;
   {
-    const BelowAutograd guards;
+    // Backends run their tensor operations in their own threads, with this thread's state.
+    const OwnWork own;
     const std::scoped_lock lock(issue_mutex(), calls_of(*group).mutex);
     enter_collective(*group, what);
     try {
       auto work = issue(*group->backend());
-      return Pending(std::make_unique<Pending::Call>(group, std::move(work), std::move(what),
+      return Pending(std::make_shared<Pending::Call>(group, std::move(work), std::move(what),
                                                      std::move(finish)));
     } catch (const std::exception& caught) {
       error = without_place(message_of(caught));
@@ -106,13 +95,13 @@ Pending issued(const std::shared_ptr<ProcessGroup>& group, std::string what, con
 
 // Does what any collective does that moves data in a group of one rank.
 Pending copied(const at::Tensor& output, const at::Tensor& input) {
-  const BelowAutograd guards;
+  const OwnWork own;
   as_bytes(output).copy_(as_bytes(input));
   return {};
 }
 
 at::Tensor room_for(const at::Tensor& tensor, std::int64_t numel) {
-  const BelowAutograd guards;
+  const OwnWork own;
   return at::empty({numel}, tensor.options());
 }
 
@@ -134,6 +123,29 @@ constexpr int kMostBroadcasts = 8;
 
 bool gathers_by_broadcasts(const ProcessGroup& group) {
   return group.size() <= kMostBroadcasts && kind_of(group).gathers_into_a_copy;
+}
+
+// Sends equal blocks.  `finish`: see issued().
+Pending exchanged(const std::shared_ptr<ProcessGroup>& group, const at::Tensor& output_WN,
+                  const at::Tensor& input_WN, std::string what,
+                  std::function<void()> finish = nullptr) {
+  return issued(
+      group, std::move(what),
+      [&](c10d::Backend& backend) {
+        auto output = as_bytes(output_WN);
+        auto input = as_bytes(input_WN);
+        std::vector<std::int64_t> even;
+        return backend.alltoall_base(output, input, even, even);
+      },
+      std::move(finish));
+}
+
+// Offers what other ranks then read: this rank's blocks begin at byte `from` of what each offers.
+Pending offered(const std::shared_ptr<ProcessGroup>& group, const at::Tensor& input,
+                std::int64_t from, std::string what) {
+  return issued(group, std::move(what), [&](c10d::Backend&) {
+    return c10::make_intrusive<OfferWork>(calls_of(*group).board, input, from);
+  });
 }
 
 // Combines several collectives of the backend into one.
@@ -234,36 +246,30 @@ void Pending::Call::wait_in_slices() const {
   }
 }
 
-Pending::Pending() = default;
-Pending::Pending(std::unique_ptr<Call> call) : call_(std::move(call)) {}
-Pending::~Pending() = default;
-Pending::Pending(Pending&&) noexcept = default;
-Pending& Pending::operator=(Pending&&) noexcept = default;
-
 void Pending::wait() {
   if (!call_) return;
   const bool on_stream = kind_of(*call_->group).waits_on_stream;
   if (on_stream && is_left_out("wait")) return;
   // Leaves nothing to wait for, even if this throws.
-  const std::unique_ptr<Call> ending = std::move(call_);
-  if (OfferWork* const own = ending->offer()) own->leave();
+  const std::shared_ptr<Call> ending = std::move(call_);
+  if (OfferWork* const offer = ending->offer()) offer->leave();
   on_stream ? ending->wait_on_stream() : ending->wait_in_slices();
   if (ending->finish) {
-    const BelowAutograd guards;
+    const OwnWork own;
     ending->finish();
   }
   ending->work.reset();
 }
 
 void Pending::read(const at::Tensor& buffer_WN, const std::function<void(const Blocks&)>& take) {
-  const BelowAutograd guards;
-  const std::unique_ptr<Call> ending = std::move(call_);
+  const OwnWork own;
+  const std::shared_ptr<Call> ending = std::move(call_);
   ending->wait_in_slices();
-  if (OfferWork* const own = ending->offer()) {
+  if (OfferWork* const offer = ending->offer()) {
     // Even if `take` throws, the caller may next write this rank's block, which others still read.
     std::exception_ptr thrown;
     try {
-      own->take(take);
+      offer->take(take);
     } catch (const LostOffer& error) {
       throw_lost(*ending->group, ending->what, error.what());
     } catch (...) {
@@ -311,12 +317,7 @@ Pending all_to_all(const std::shared_ptr<ProcessGroup>& group, at::Tensor output
         what, "an output and an input of one block per rank", output_WN, input_WN);
   if (input_WN.numel() == 0) return {};
   if (!group->backend()) return copied(output_WN, input_WN);
-  return issued(group, std::move(what), [&](c10d::Backend& backend) {
-    auto output = as_bytes(output_WN);
-    auto input = as_bytes(input_WN);
-    std::vector<std::int64_t> even;
-    return backend.alltoall_base(output, input, even, even);
-  });
+  return exchanged(group, output_WN, input_WN, std::move(what));
 }
 
 Pending all_to_all(const std::shared_ptr<ProcessGroup>& group, const at::Tensor& output,
@@ -352,23 +353,15 @@ bool has_direct_copies(ProcessGroup& group) {
 
 Pending gather_blocks(const std::shared_ptr<ProcessGroup>& group, const at::Tensor& buffer_WN,
                       const at::Tensor& input_N, std::string what) {
-  if (has_direct_copies(*group)) {
-    return issued(group, std::move(what), [&](c10d::Backend&) {
-      return c10::make_intrusive<OfferWork>(calls_of(*group).board, input_N, 0);
-    });
-  }
+  if (has_direct_copies(*group)) return offered(group, input_N, 0, std::move(what));
   return all_gather(group, buffer_WN, input_N, std::move(what));
 }
 
 Pending exchange_blocks(const std::shared_ptr<ProcessGroup>& group, const at::Tensor& buffer_WN,
                         const at::Tensor& input_WN, std::string what) {
-  if (has_direct_copies(*group)) {
-    const auto block = static_cast<std::int64_t>(input_WN.nbytes()) / group->size();
-    return issued(group, std::move(what), [&](c10d::Backend&) {
-      return c10::make_intrusive<OfferWork>(calls_of(*group).board, input_WN,
-                                            group->rank() * block);
-    });
-  }
+  const auto block = static_cast<std::int64_t>(input_WN.nbytes()) / group->size();
+  if (has_direct_copies(*group))
+    return offered(group, input_WN, group->rank() * block, std::move(what));
   return all_to_all(group, buffer_WN, input_WN, std::move(what));
 }
 
@@ -387,15 +380,8 @@ Pending reduce_scatter(const std::shared_ptr<ProcessGroup>& group, at::Tensor ou
     });
   }
   const at::Tensor parts_WN = room_for(input_WN, input_WN.numel());
-  return issued(
-      group, std::move(what),
-      [&](c10d::Backend& backend) {
-        auto output = as_bytes(parts_WN);
-        auto input = as_bytes(input_WN);
-        std::vector<std::int64_t> even;
-        return backend.alltoall_base(output, input, even, even);
-      },
-      [output_N, parts_WN] { reduce_parts(output_N, parts_WN, ReduceOp::kSum); });
+  return exchanged(group, parts_WN, input_WN, std::move(what),
+                   [output_N, parts_WN] { reduce_parts(output_N, parts_WN, ReduceOp::kSum); });
 }
 
 Pending all_reduce(const std::shared_ptr<ProcessGroup>& group, at::Tensor tensor, ReduceOp op,

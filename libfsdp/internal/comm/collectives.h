@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -19,10 +20,9 @@ namespace fsdp::internal {
 // A collective in flight.  If destroyed before wait(), it goes on and keeps its tensors alive.
 class Pending {
  public:
-  Pending();
-  ~Pending();
-  Pending(Pending&&) noexcept;
-  Pending& operator=(Pending&&) noexcept;
+  Pending() = default;
+  Pending(Pending&&) noexcept = default;
+  Pending& operator=(Pending&&) noexcept = default;
 
   // Returns whether there is something to wait for.
   explicit operator bool() const noexcept { return call_ != nullptr; }
@@ -41,10 +41,10 @@ class Pending {
 
   // One call of a backend.
   struct Call;
-  explicit Pending(std::unique_ptr<Call> call);
+  explicit Pending(std::shared_ptr<Call> call) : call_(std::move(call)) {}
 
  private:
-  std::unique_ptr<Call> call_;  // null: there is nothing to wait for
+  std::shared_ptr<Call> call_;  // null: there is nothing to wait for
 };
 
 // Returns the elements of a contiguous tensor as bytes: backends do not support all dtypes.

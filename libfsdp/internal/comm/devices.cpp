@@ -13,14 +13,6 @@ int visible_devices(c10::DeviceType type) noexcept {
   return c10::impl::getDeviceGuardImpl(type)->deviceCount();
 }
 
-std::string name_of_type(c10::DeviceType type) {
-  return c10::DeviceTypeName(type, /*lower_case=*/true);
-}
-
-bool is_host(c10::DeviceType type) noexcept {
-  return type == c10::DeviceType::CPU;
-}
-
 bool copies_from_pinned_memory(const c10::Device& device) noexcept {
   return !is_host(device) && !device.is_meta();
 }

@@ -24,10 +24,14 @@ inline constexpr std::array<c10::DeviceType, 3> kAutocastTypes{
 int visible_devices(c10::DeviceType type) noexcept;
 
 // Returns the name as in "cuda:0", without the index.
-std::string name_of_type(c10::DeviceType type);
+inline std::string name_of_type(c10::DeviceType type) {
+  return c10::DeviceTypeName(type, /*lower_case=*/true);
+}
 
 // Returns whether tensors of the device lie in memory of the host.
-bool is_host(c10::DeviceType type) noexcept;
+inline bool is_host(c10::DeviceType type) noexcept {
+  return type == c10::DeviceType::CPU;
+}
 inline bool is_host(const c10::Device& device) noexcept {
   return is_host(device.type());
 }

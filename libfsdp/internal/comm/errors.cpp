@@ -11,10 +11,6 @@ void throw_error(const std::string& message) {
   throw c10::Error(message);
 }
 
-void throw_peer_error(const std::string& message) {
-  throw PeerError(message);
-}
-
 namespace {
 
 // Returns the library's option that helps; other remedies are options of the tool.

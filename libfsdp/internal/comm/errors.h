@@ -16,7 +16,6 @@ class PeerError : public c10::Error {
 };
 
 [[noreturn]] void throw_error(const std::string& message);
-[[noreturn]] void throw_peer_error(const std::string& message);
 
 // Returns what went wrong, as one text without a stack trace.
 std::string message_of(const std::exception& error);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <memory>
-#include <string>
 
 #include <ATen/core/ScalarType.h>
 #include <c10/util/Exception.h>
@@ -58,7 +57,6 @@ bool gloo_reduces(int scalar_type, bool is_sum) {
 
 BackendKind gloo_backend() {
   BackendKind kind;
-  kind.check = [](const BackendRequest&) {};
   kind.make = make_gloo;
   kind.gathers_into_a_copy = true;
   kind.reduces = gloo_reduces;

@@ -40,16 +40,24 @@ Connection connect_once(const addrinfo& address, std::chrono::milliseconds time)
   return result;
 }
 
+using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
+
+// Sets `error`, for gai_strerror, if there are none.
+Addresses addresses_of(const std::string& host, int port, int socket_type, int& error) {
+  addrinfo hints{};
+  hints.ai_socktype = socket_type;
+  addrinfo* found = nullptr;
+  error = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
+  return {error == 0 ? found : nullptr, &freeaddrinfo};
+}
+
 }  // namespace
 
 std::string address_towards(const std::string& host) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_DGRAM;
-  addrinfo* found = nullptr;
-  const int error = getaddrinfo(host.c_str(), "9", &hints, &found);
+  int error = 0;
+  const Addresses addresses = addresses_of(host, 9, SOCK_DGRAM, error);
   FSDP_CHECK(error == 0, "cannot resolve the address of rank 0, ", host, ": ", gai_strerror(error));
-  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> addresses(found, &freeaddrinfo);
-  for (const addrinfo* a = found; a != nullptr; a = a->ai_next) {
+  for (const addrinfo* a = addresses.get(); a != nullptr; a = a->ai_next) {
     const int fd = socket(a->ai_family, SOCK_DGRAM, 0);
     if (fd < 0) continue;
     sockaddr_storage own{};
@@ -68,14 +76,11 @@ std::string address_towards(const std::string& host) {
 }
 
 Connection connect_to(const std::string& host, std::uint16_t port, std::chrono::milliseconds time) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  const int unknown = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
+  int unknown = 0;
+  const Addresses addresses = addresses_of(host, port, SOCK_STREAM, unknown);
   if (unknown != 0) return {FileDescriptor(), EHOSTUNREACH, gai_strerror(unknown)};
-  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> addresses(found, &freeaddrinfo);
   Connection result;
-  for (const addrinfo* a = found; a != nullptr; a = a->ai_next) {
+  for (const addrinfo* a = addresses.get(); a != nullptr; a = a->ai_next) {
     result = connect_once(*a, time);
     if (result.error == 0) break;
   }

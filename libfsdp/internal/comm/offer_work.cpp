@@ -32,17 +32,15 @@ std::shared_ptr<OfferBoard> board_of(const A&... arguments) {
   }
 }
 
-std::string text_of(const OfferBoard::Address& address) {
-  return c10::str(address.process, ' ', address.descriptor, ' ', address.secret);
-}
-
 }  // namespace
 
 std::shared_ptr<OfferBoard> meet_at_board(const std::shared_ptr<ProcessGroup>& group, bool wanted) {
   std::shared_ptr<OfferBoard> board;
   if (group->rank() == 0 && wanted) board = board_of(group->size());
-  const auto texts = all_gather_text(group, board ? text_of(board->address()) : "", kTitle);
-  OfferBoard::Address there;
+  OfferBoard::Address there = board ? board->address() : OfferBoard::Address();
+  const auto texts = all_gather_text(
+      group, board ? c10::str(there.process, ' ', there.descriptor, ' ', there.secret) : "",
+      kTitle);
   if (group->rank() != 0 && wanted &&
       std::istringstream(texts.front()) >> there.process >> there.descriptor >> there.secret)
     board = board_of(there, group->rank(), group->size());

@@ -83,9 +83,9 @@ void await_listener(const std::string& addr, std::uint16_t port, const std::stri
                served_by, ", '", addr, "', cannot be resolved here: ", there.unknown,
                "; set MASTER_ADDR to a name or address of its host");
     if (waited >= timeout)
-      throw_peer_error(c10::str(served_by, " did not open the store at ", addr, ":", port,
-                                " within ", duration_text(timeout), ": ",
-                                std::strerror(there.error)));
+      throw PeerError(c10::str(served_by, " did not open the store at ", addr, ":", port,
+                               " within ", duration_text(timeout), ": ",
+                               std::strerror(there.error)));
     std::this_thread::sleep_for(kBetweenTries);
   }
 }
@@ -169,7 +169,7 @@ std::vector<Newcomer> wait_for_all(StoreClient& store, const std::string& key, c
       return result;
     }
     if (StoreClient::Clock::now() >= deadline) {
-      throw_peer_error(missing_ranks(came) + " did not join within " + duration_text(timeout));
+      throw PeerError(missing_ranks(came) + " did not join within " + duration_text(timeout));
     }
     std::this_thread::sleep_for(pause);
     pause = std::min(pause * 2, kLongestRest);
@@ -216,10 +216,9 @@ StoreEndpoint store_endpoint(const std::string& addr, std::uint16_t port, int ra
         },
         [&] { TORCH_WARN(what, silent, duration_text(kGreeting), causes, remedy); });
   } catch (const std::exception& error) {
-    throw_peer_error(what + " is not the store of " + served_by + ": " + message_of(error) +
-                     remedy);
+    throw PeerError(what + " is not the store of " + served_by + ": " + message_of(error) + remedy);
   }
-  if (!store) throw_peer_error(what + silent + duration_text(timeout) + causes + remedy);
+  if (!store) throw PeerError(what + silent + duration_text(timeout) + causes + remedy);
   if (of_agent) {
     // Ranks that are restarted must not find keys of an earlier attempt.
     const char* const restarts = std::getenv("TORCHELASTIC_RESTART_COUNT");

@@ -12,10 +12,6 @@
 #include "libfsdp/internal/comm/lifeline.h"
 #include "libfsdp/internal/comm/store_client.h"
 
-namespace c10d {
-class Store;
-}
-
 namespace fsdp::internal {
 
 struct StoreEndpoint {

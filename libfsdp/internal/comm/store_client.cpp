@@ -2,6 +2,9 @@
 #include "libfsdp/internal/comm/store_client.h"
 
 #include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
 #include <utility>
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -137,15 +140,15 @@ void StoreClient::ask(Request request, Clock::time_point deadline) {
   const std::string& server = shared_->served_by;
   if (!done && !ended) {
     const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - began);
-    throw_peer_error("the store of " + server + " has not answered for " + duration_text(waited) +
-                     ": " + server + " is stopped or out of reach");
+    throw PeerError("the store of " + server + " has not answered for " + duration_text(waited) +
+                    ": " + server + " is stopped or out of reach");
   }
   if (!done || asked->failed) throw_gone();
 }
 
 void StoreClient::throw_gone() const {
   const std::string& server = shared_->served_by;
-  throw_peer_error("the store of " + server + " is gone: " + server + " has ended");
+  throw PeerError("the store of " + server + " is gone: " + server + " has ended");
 }
 
 // Returns what `question` returned.

@@ -33,7 +33,7 @@ void throw_lost(const ProcessGroup& group, const std::string& what, const std::s
   RankMonitor& monitor = monitor_of(group);
   monitor.lost();
   const std::string diagnosis = monitor.diagnosis();
-  throw_peer_error(what + ": " + why + (diagnosis.empty() ? "" : "; " + diagnosis));
+  throw PeerError(what + ": " + why + (diagnosis.empty() ? "" : "; " + diagnosis));
 }
 
 void LongWait::look() {

@@ -122,14 +122,14 @@ class Construction {
   }
 
   // Returns the names of parameters that something outside of the modules' registries may
-  // initialize, one a line.
-  std::string held() const {
-    std::string result;
+  // initialize.
+  std::set<std::string> held() const {
+    std::set<std::string> result;
     for (const Parameter* const parameter : waiting_in_order()) {
       const auto owners =
           static_cast<std::size_t>(waiting_.at(parameter->full.unsafeGetTensorImpl()).owners);
       // Each owner has two references, in its registry and in a member; the unit has one.
-      if (parameter->full.use_count() > 2 * owners + 1) result += parameter->name() + '\n';
+      if (parameter->full.use_count() > 2 * owners + 1) result.insert(parameter->name());
     }
     return result;
   }
@@ -263,20 +263,12 @@ class Construction {
   }
 
   void move_buffers() {
-    for (at::Tensor& buffer : managed_buffers(root_, ignored_)) {
+    for (at::Tensor& buffer : root_.buffers()) {
+      if (!buffer.defined() || ignored_.tensors.count(buffer.unsafeGetTensorImpl()) != 0) continue;
       if (buffer.device() != device_ && !buffer.is_meta()) buffer.set_data(buffer.to(device_));
       if (values_) values_->send(buffer);
     }
     if (values_) values_->finish();
-  }
-
-  static std::vector<at::Tensor> managed_buffers(const Module& root, const Ignored& ignored) {
-    std::vector<at::Tensor> result;
-    for (const at::Tensor& tensor : root.buffers()) {
-      if (tensor.defined() && ignored.tensors.count(tensor.unsafeGetTensorImpl()) == 0)
-        result.push_back(tensor);
-    }
-    return result;
   }
 
   Module& root_;
@@ -297,12 +289,7 @@ class Construction {
 void construct(Module& module, const std::vector<Unit*>& units, const FsdpOptions& options,
                const Ignored& ignored, const Mesh& mesh, c10::Device device) {
   Construction construction(module, units, options, ignored, mesh, device);
-  std::set<std::string> held;
-  const auto add = [&](const std::string& names) {
-    std::istringstream lines(names);
-    for (std::string name; std::getline(lines, name);) held.insert(name);
-  };
-  add(construction.held());
+  std::set<std::string> held = construction.held();
   if (options.sync_module_states) {
     // Ranks must broadcast in one order, whatever each of them refers to; also replicas, which may
     // be in a group of their own.
@@ -311,8 +298,10 @@ void construct(Module& module, const std::vector<Unit*>& units, const FsdpOption
       std::string mine;
       for (const std::string& name : held) mine += name + '\n';
       for (const std::string& names :
-           agree_and_tell(group, "wrapping the module", [&] { return mine; }))
-        add(names);
+           agree_and_tell(group, "wrapping the module", [&] { return mine; })) {
+        std::istringstream lines(names);
+        for (std::string name; std::getline(lines, name);) held.insert(name);
+      }
     }
   }
   // A rank that fails goes through the others' broadcasts before it reports.

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "libfsdp/internal/construction/inner_engines.h"
 
-#include <utility>
-
 #include "libfsdp/internal/comm/errors.h"
 #include "libfsdp/internal/engine/engine.h"
 #include "libfsdp/internal/units/unit.h"

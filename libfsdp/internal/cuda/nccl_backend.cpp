@@ -76,7 +76,6 @@ std::string nccl_flight_record() {
 
 BackendKind nccl_backend() {
   BackendKind kind;
-  kind.check = [](const BackendRequest&) {};
   kind.make = make_nccl;
   kind.device_type = c10::DeviceType::CUDA;
   kind.for_one_rank = true;

@@ -79,21 +79,6 @@ at::Tensor Buffers::tensor_of(const c10::Storage& storage, std::int64_t bytes) c
       .set_(storage, 0, {bytes}, {1});
 }
 
-at::Tensor Buffers::lend(Pool& pool, Place place, std::int64_t bytes, Lane lane) {
-  for (StreamPoint& point : place->until) streams_.pass(std::move(point), lane);
-  pool.free_bytes -= bytes_of(place->storage);
-  at::Tensor buffer = tensor_of(place->storage, bytes);
-  pool.free.erase(place);
-  return buffer;
-}
-
-void Buffers::note_taken(Pool& pool, Use use, std::int64_t bytes) {
-  lent_[index(use)] += bytes;
-  peak_[index(use)] = std::max(peak_[index(use)], lent_[index(use)]);
-  pool.lent_bytes += bytes;
-  pool.most_lent_bytes = std::max(pool.most_lent_bytes, pool.lent_bytes);
-}
-
 void Buffers::note_returned(Pool& pool, Use use, std::int64_t bytes) {
   lent_[index(use)] -= bytes;
   pool.lent_bytes -= bytes;
@@ -105,13 +90,20 @@ at::Tensor Buffers::take(std::int64_t bytes, Use use, Lane lane) {
   const Place place = reuses(use) ? fitting(pool, size) : pool.free.end();
   at::Tensor buffer;
   if (place != pool.free.end()) {
-    buffer = lend(pool, place, bytes, lane);
+    for (StreamPoint& point : place->until) streams_.pass(std::move(point), lane);
+    pool.free_bytes -= bytes_of(place->storage);
+    buffer = tensor_of(place->storage, bytes);
+    pool.free.erase(place);
   } else {
     const auto entered = streams_.enter(lane);
     buffer = at::empty({size}, at::TensorOptions().dtype(at::kByte).device(streams_.device()))
                  .narrow(0, 0, bytes);
   }
-  note_taken(pool, use, bytes_of(buffer.storage()));
+  const std::int64_t lent = bytes_of(buffer.storage());
+  lent_[index(use)] += lent;
+  peak_[index(use)] = std::max(peak_[index(use)], lent_[index(use)]);
+  pool.lent_bytes += lent;
+  pool.most_lent_bytes = std::max(pool.most_lent_bytes, pool.lent_bytes);
   return buffer;
 }
 

@@ -74,10 +74,8 @@ class Buffers {
   // that came back first.
   static Place smallest(Pool& pool, std::int64_t bytes, std::int64_t most);
   Place fitting(Pool& pool, std::int64_t size);
-  at::Tensor lend(Pool& pool, Place place, std::int64_t bytes, Lane lane);
   void drop(Pool& pool, Place place);
   at::Tensor tensor_of(const c10::Storage& storage, std::int64_t bytes) const;
-  void note_taken(Pool& pool, Use use, std::int64_t bytes);
   void note_returned(Pool& pool, Use use, std::int64_t bytes);
 
   Streams& streams_;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "libfsdp/internal/engine/engine.h"
 
-#include <algorithm>
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
@@ -10,11 +9,11 @@
 
 #include "libfsdp/internal/comm/errors.h"
 #include "libfsdp/internal/comm/group_internals.h"
+#include "libfsdp/internal/comm/own_work.h"
 #include "libfsdp/internal/comm/waits.h"
 #include "libfsdp/internal/engine/gather.h"
 #include "libfsdp/internal/engine/gradients.h"
 #include "libfsdp/internal/engine/observer.h"
-#include "libfsdp/internal/units/own_work.h"
 #include "libfsdp/internal/units/same_copies.h"
 #include "libfsdp/internal/units/shard_tensor.h"
 #include "libfsdp/internal/units/written_parameters.h"
@@ -185,12 +184,15 @@ void Engine::close_forward(bool keeps_units) {
   step_.current = nullptr;
   trace_compute(nullptr, Phase::kForward);
   gather_checks_.check_arrived();
-  if (!keeps_units) {
-    reshard_all();
-    settle_shards(Lane::kUnshard);
-  } else if (reshard_unused()) {
-    settle_shards(Lane::kUnshard);
+  bool settles = !keeps_units;
+  if (!keeps_units) reshard_all();
+  // Gathers of prefetched units that were not used still read shards.
+  for (const auto& unit : units_) {
+    if (unit->state != UnitState::kGathering) continue;
+    settles = true;
+    reshard(*unit);
   }
+  if (settles) settle_shards(Lane::kUnshard);
   take_replacements();
   follow_freezing();
   let_go_of_parameters();
@@ -214,23 +216,6 @@ void Engine::abandon_forward(const char* what) noexcept {
   }
   keep_replacements();
   let_go_of_parameters();
-}
-
-// Drops what a backward that threw left behind, because none of its callbacks ran.
-void Engine::drop_abandoned() noexcept {
-  step_.drop_gradients();
-  for (const auto& unit : units_) {
-    unit->expected = unit->ready = 0;
-    for (FlatGroup& group : unit->groups) {
-      buffers_.abandon(std::move(group.staging), Use::kGradients, Lane::kCompute);
-      group.staging.reset();
-    }
-    for (const auto& parameter : unit->parameters) {
-      parameter->staged = parameter->kept_sent = false;
-      if (stand_in_of(parameter->full.grad()) == nullptr) parameter->full.mutable_grad().reset();
-    }
-    show_gradients(*unit);
-  }
 }
 
 void Engine::forget_order() noexcept {

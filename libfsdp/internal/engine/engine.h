@@ -27,16 +27,18 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
 #include "libfsdp/internal/engine/context.h"
+#include "libfsdp/internal/engine/reduction.h"
 #include "libfsdp/internal/engine/schedule.h"
-#include "libfsdp/internal/engine/step.h"
 #include "libfsdp/internal/trace/trace.h"
 #include "libfsdp/internal/units/module_units.h"
 #include "libfsdp/internal/units/unit.h"
@@ -57,8 +59,6 @@ struct EngineStats {
   std::int64_t reductions = 0;        // collectives
   std::int64_t uses = 0;              // operators seen
 };
-
-class Engine;
 
 // Outlives the engine: graphs and threads ask it whether the engine still exists.
 struct EngineLife {
@@ -82,6 +82,26 @@ inline Engine* engine_of(const std::weak_ptr<EngineLife>& life) noexcept {
 enum class Bracket {
   kCalled,  // by begin_forward() and end_forward()
   kNone,    // see Note [no bracket]
+};
+
+// What one forward and its backward hold: see Note [one step].
+struct Step {
+  std::atomic<bool> in_forward = false;
+  std::atomic<std::thread::id> thread;  // of the forward
+  bool grad_mode = true;                // of the forward
+  bool failed = false;                  // other ranks were told of a failure
+  std::atomic<int> kernels = 0;         // operators running: of the forward or backward
+  std::atomic<int> strangers = 0;       // operators running in other threads
+  // The unit the last operator used, unsharded; further operators on it need nothing.
+  std::atomic<Unit*> current = nullptr;
+  std::atomic<int> current_task = -1;    // the graph task it was used in
+  std::vector<int> graph_tasks;          // of this backward, reentrant ones last
+  std::vector<Reduction::Part> pending;  // to be reduced together
+  std::int64_t pending_bytes = 0;
+  std::deque<Reduction> in_flight;
+  std::vector<Arriving> arriving;
+
+  bool in_backward() const noexcept { return !graph_tasks.empty(); }
 };
 
 class Engine {
@@ -202,12 +222,8 @@ class Engine {
   void hand_over(const std::vector<Unit*>& units);
   // `keeps_piece`: keeps this rank's part of what was gathered.
   void reshard(Unit& unit, bool keeps_piece = false);
-  at::Tensor piece_of(const Unit& unit);
   void reshard_unrelated(const std::vector<Unit*>& units, Phase phase);
   void reshard_all();
-  // Reshards prefetched units that were not used, whose gathers still read shards.  Returns whether
-  // there were any.
-  bool reshard_unused();
   // Does the same as settle_shards(), for gathers that are given up.  Call after an error, before
   // other ranks are told.
   void let_gathers_read() noexcept;
@@ -219,14 +235,12 @@ class Engine {
   void wait_for_shards(Lane lane);
   void prefetch(Unit& unit, Phase phase);
   void enter_backward();
-  void begin_backward(int graph_task);
   // Autograd adds gradients in the stream that was current when it first asked: makes it ask again
   // if the caller uses another stream now.
   void follow_with_gradients();
   void reduce(Unit& unit);
   void start_pending_reductions();
   void finish_reductions(std::size_t left);
-  void drop_abandoned() noexcept;
   // Drops what is left of a backward that threw.  On an accelerator the caller may go on before
   // autograd's own thread has reported the end of that backward.
   void drop_backward() noexcept;

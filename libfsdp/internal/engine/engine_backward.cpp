@@ -14,10 +14,10 @@
 
 #include "libfsdp/internal/comm/errors.h"
 #include "libfsdp/internal/comm/group_internals.h"
+#include "libfsdp/internal/comm/own_work.h"
 #include "libfsdp/internal/engine/engine.h"
 #include "libfsdp/internal/engine/gradients.h"
 #include "libfsdp/internal/engine/staging.h"
-#include "libfsdp/internal/units/own_work.h"
 #include "libfsdp/internal/units/written_parameters.h"
 
 namespace fsdp::internal {
@@ -110,11 +110,8 @@ void Engine::follow_with_gradients() {
 
 // Reentrant backwards (checkpointing) come as separate graph tasks, inside another one.
 void Engine::enter_backward() {
-  const int task = torch::autograd::get_current_graph_task_id();
-  if (!step_.in_backward() || step_.graph_tasks.back() != task) begin_backward(task);
-}
-
-void Engine::begin_backward(int graph_task) {
+  const int graph_task = torch::autograd::get_current_graph_task_id();
+  if (step_.in_backward() && step_.graph_tasks.back() == graph_task) return;
   step_.graph_tasks.push_back(graph_task);
   if (step_.graph_tasks.size() == 1) {
     if (bracket_ == Bracket::kNone && step_.in_forward) close_forward(/*keeps_units=*/true);
@@ -258,7 +255,22 @@ void Engine::end_backward(int graph_task) {
 void Engine::drop_backward() noexcept {
   step_.graph_tasks.clear();
   trace_compute(nullptr, Phase::kBackward);
-  drop_abandoned();
+  step_.pending.clear();
+  step_.pending_bytes = 0;
+  step_.in_flight.clear();
+  step_.arriving.clear();
+  for (const auto& unit : units_) {
+    unit->expected = unit->ready = 0;
+    for (FlatGroup& group : unit->groups) {
+      buffers_.abandon(std::move(group.staging), Use::kGradients, Lane::kCompute);
+      group.staging.reset();
+    }
+    for (const auto& parameter : unit->parameters) {
+      parameter->staged = parameter->kept_sent = false;
+      if (stand_in_of(parameter->full.grad()) == nullptr) parameter->full.mutable_grad().reset();
+    }
+    show_gradients(*unit);
+  }
   let_gathers_read();
   for (const auto& unit : units_) forget_written(*unit);
   keep_replacements();

@@ -9,10 +9,10 @@
 #include <torch/csrc/autograd/graph_task.h>
 
 #include "libfsdp/internal/comm/errors.h"
+#include "libfsdp/internal/comm/own_work.h"
 #include "libfsdp/internal/comm/waits.h"
 #include "libfsdp/internal/engine/engine.h"
 #include "libfsdp/internal/engine/gather.h"
-#include "libfsdp/internal/units/own_work.h"
 
 namespace fsdp::internal {
 
@@ -211,21 +211,18 @@ void Engine::reshard(Unit& unit, bool keeps_piece) {
   }
   if (unit.state != UnitState::kUnsharded || unit.always_unsharded) return;
   make_sharded(unit);
-  if (keeps_piece && !unit.resident) unit.piece = piece_of(unit);
   if (unit.resident) return;
+  if (keeps_piece) {
+    const ProcessGroup& ranks = *unit.sharding->kept_over;
+    const OwnWork own;
+    const auto lane = streams_.enter(Lane::kUnshard);
+    const std::int64_t bytes = unit.full.numel() / ranks.size();
+    unit.piece = buffers_.take(bytes, Use::kParameters, Lane::kUnshard);
+    unit.piece.copy_(unit.full.narrow(0, bytes * ranks.rank(), bytes), /*non_blocking=*/true);
+  }
   buffers_.give(std::move(unit.full), Use::kParameters, Lane::kUnshard, unit.used_in);
   unit.full.reset();
   unit.used_in.clear();
-}
-
-at::Tensor Engine::piece_of(const Unit& unit) {
-  const ProcessGroup& ranks = *unit.sharding->kept_over;
-  const OwnWork own;
-  const auto lane = streams_.enter(Lane::kUnshard);
-  const std::int64_t bytes = unit.full.numel() / ranks.size();
-  at::Tensor piece = buffers_.take(bytes, Use::kParameters, Lane::kUnshard);
-  piece.copy_(unit.full.narrow(0, bytes * ranks.rank(), bytes), /*non_blocking=*/true);
-  return piece;
 }
 
 void Engine::reshard_unrelated(const std::vector<Unit*>& units, Phase phase) {
@@ -248,16 +245,6 @@ void Engine::reshard_unrelated(const std::vector<Unit*>& units, Phase phase) {
 void Engine::reshard_all() {
   for (const auto& unit : units_) reshard(*unit);
   step_.current = nullptr;
-}
-
-bool Engine::reshard_unused() {
-  bool any = false;
-  for (const auto& unit : units_) {
-    if (unit->state != UnitState::kGathering) continue;
-    any = true;
-    reshard(*unit);
-  }
-  return any;
 }
 
 void Engine::let_gathers_read() noexcept {

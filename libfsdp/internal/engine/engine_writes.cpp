@@ -8,9 +8,9 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include "libfsdp/internal/comm/errors.h"
+#include "libfsdp/internal/comm/own_work.h"
 #include "libfsdp/internal/engine/engine.h"
 #include "libfsdp/internal/units/freezing.h"
-#include "libfsdp/internal/units/own_work.h"
 #include "libfsdp/internal/units/written_parameters.h"
 
 namespace fsdp::internal {

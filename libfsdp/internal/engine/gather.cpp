@@ -8,15 +8,10 @@
 #include <ATen/Functions.h>
 #include <c10/util/Exception.h>
 
-#include "libfsdp/internal/units/own_work.h"
+#include "libfsdp/internal/comm/own_work.h"
 
 namespace fsdp::internal {
 namespace {
-
-bool casts(const Unit& unit) {
-  return std::any_of(unit.groups.begin(), unit.groups.end(),
-                     [](const FlatGroup& group) { return group.compute_dtype != group.dtype; });
-}
 
 // Writes a unit's block: its shards in the dtype of compute, and the trailer.
 void fill(Buffers& buffers, const Unit& unit, const at::Tensor& block, bool cast) {

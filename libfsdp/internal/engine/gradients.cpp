@@ -11,8 +11,8 @@
 #include <c10/core/StorageImpl.h>
 
 #include "libfsdp/internal/comm/errors.h"
+#include "libfsdp/internal/comm/own_work.h"
 #include "libfsdp/internal/engine/observer.h"
-#include "libfsdp/internal/units/own_work.h"
 
 namespace fsdp::internal {
 
@@ -45,8 +45,16 @@ void drop_kept(Parameter& parameter) noexcept {
   parameter.kept_sent = false;
 }
 
-at::Tensor segment(const at::Tensor& flat, const Parameter& parameter) {
-  return flat.narrow(0, parameter.offset, parameter.reserved);
+bool any_kept(const FlatGroup& group) {
+  return std::any_of(group.parameters.begin(), group.parameters.end(),
+                     [](const Parameter* parameter) { return parameter->kept.defined(); });
+}
+
+// Zeroes the parameter's part of the reduced flat gradient, if there is one.
+void zero_of_flat(FlatGroup& group, const Parameter& parameter) {
+  const at::Tensor& gradient = group.flat.grad();
+  const at::Tensor& reduced = stand_in_of(gradient) != nullptr ? group.aside : gradient;
+  if (reduced.defined()) reduced.narrow(0, parameter.offset, parameter.reserved).zero_();
 }
 
 // Drops the parameter's part of the flat gradient; all of it once every part is dropped.
@@ -63,10 +71,8 @@ void drop_of_flat(Parameter& parameter) {
     group.aside.reset();
     return;
   }
-  const at::Tensor& reduced = stand_in_of(flat) != nullptr ? group.aside : flat;
-  if (!reduced.defined()) return;
   const OwnWork own;
-  segment(reduced, parameter).zero_();
+  zero_of_flat(group, parameter);
 }
 
 // Call when the last tensor of a stand-in is gone.
@@ -101,15 +107,7 @@ void drop(void* context) {
 at::Tensor make_stand_in(const at::Tensor& like, const StandIn& stand_in) {
   const c10::InferenceMode no_inference(false);
   at::DataPtr pointer(nullptr, new StandIn(stand_in), &drop, like.device());
-  auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(),
-                                                       std::size_t{0}, std::move(pointer),
-                                                       /*allocator=*/nullptr, /*resizable=*/false);
-  const at::Tensor empty = at::empty({0}, like.options().requires_grad(false));
-  at::Tensor result = at::detail::make_tensor<c10::TensorImpl>(
-      c10::Storage(std::move(storage)), empty.key_set().add(internal::interception_key()),
-      like.dtype());
-  result.unsafeGetTensorImpl()->set_sizes_contiguous(like.sizes());
-  return result;
+  return tensor_without_memory(std::move(pointer), like, like.scalar_type(), interception_key());
 }
 
 void stand_in_module(Parameter& parameter) {
@@ -196,12 +194,8 @@ void make_zero(const StandIn& stand_in) {
     Parameter& parameter = *stand_in.parameter;
     FlatGroup& flat = group_of(parameter);
     drop_kept(parameter);
-    const at::Tensor& gradient = flat.flat.grad();
-    const at::Tensor& reduced = stand_in_of(gradient) != nullptr ? flat.aside : gradient;
-    if (reduced.defined()) segment(reduced, parameter).zero_();
-    if (std::none_of(flat.parameters.begin(), flat.parameters.end(),
-                     [](const Parameter* other) { return other->kept.defined(); }))
-      show_reduced(flat);
+    zero_of_flat(flat, parameter);
+    if (!any_kept(flat)) show_reduced(flat);
     return;
   }
   if (group != nullptr) {
@@ -222,8 +216,7 @@ void make_zero(const StandIn& stand_in) {
 
 void show_gradients(Unit& unit) {
   for (FlatGroup& group : unit.groups) {
-    if (unit.sharding->flat && std::any_of(group.parameters.begin(), group.parameters.end(),
-                                           [](const Parameter* p) { return p->kept.defined(); }))
+    if (unit.sharding->flat && any_kept(group))
       set_aside(group.flat.mutable_grad(), group.aside, group.flat, {nullptr, &group, false});
     for (Parameter* parameter : group.parameters) {
       if (!unit.sharding->flat && parameter->kept.defined())
@@ -280,12 +273,12 @@ void take_back_reduced(FlatGroup& group) noexcept {
 void zero_gradients(Unit& unit, bool set_to_none) {
   const OwnWork own;
   for (FlatGroup& group : unit.groups) {
+    const bool any = any_kept(group);
     std::vector<bool> kept;
     for (const Parameter* parameter : group.parameters) kept.push_back(parameter->kept.defined());
     group.partial.reset();
     take_back_reduced(group);
     if (unit.sharding->flat) {
-      const bool any = std::find(kept.begin(), kept.end(), true) != kept.end();
       clear(group.flat, set_to_none, any);
       continue;
     }

@@ -19,9 +19,9 @@
 #include <torch/nn/module.h>
 
 #include "libfsdp/internal/comm/errors.h"
+#include "libfsdp/internal/comm/own_work.h"
 #include "libfsdp/internal/engine/engine.h"
 #include "libfsdp/internal/engine/gradients.h"
-#include "libfsdp/internal/units/own_work.h"
 #include "libfsdp/internal/units/unit.h"
 #include "libfsdp/meta_device.h"
 
@@ -84,11 +84,6 @@ void watch(const at::Tensor& result, const std::vector<Unit*>& units,
   if (node == nullptr || node.get() == last) return;
   last = node.get();
   node->add_pre_hook(std::make_unique<SameValues>(units));
-}
-
-// A backward that recomputes a forward records gradients.
-bool computes_gradients() {
-  return torch::autograd::get_current_graph_task_id() != -1 && !at::GradMode::is_enabled();
 }
 
 // Operators update some buffers, such as the statistics of a batch norm, without saying so in their
@@ -289,7 +284,9 @@ bool ObservedCall::cast_each(torch::jit::Stack& stack, c10::ScalarType to, const
 }
 
 void ObservedCall::cast_inputs(const c10::OperatorHandle& operation, torch::jit::Stack& stack) {
-  if (units_.size() > 1 || computes_gradients()) return;
+  // A backward that recomputes a forward records gradients.
+  const bool in_backward = torch::autograd::get_current_graph_task_id() != -1;
+  if (units_.size() > 1 || (in_backward && !at::GradMode::is_enabled())) return;
   const Unit& unit = *units_.front();
   const Sharding& sharding = *unit.sharding;
   if (sharding.output_dtype && !unit.is_called) {

@@ -13,9 +13,11 @@ namespace fsdp::internal {
 namespace {
 
 c10::TensorOptions grad_options(const EngineContext& context, const FlatGroup& group) {
-  const auto dtype = group.sharding->keeps_low_precision_grads ? group.reduce_dtype : group.dtype;
   const bool is_offloaded = group.local.is_cpu() && !context.streams.on_cpu();
-  return group.local.options().dtype(dtype).requires_grad(false).pinned_memory(is_offloaded);
+  return group.local.options()
+      .dtype(group.grad_dtype())
+      .requires_grad(false)
+      .pinned_memory(is_offloaded);
 }
 
 // Returns whether somebody else has the gradients, or views of them.

@@ -9,9 +9,9 @@
 
 #include "libfsdp/comm_hooks.h"
 #include "libfsdp/internal/comm/errors.h"
+#include "libfsdp/internal/comm/own_work.h"
 #include "libfsdp/internal/engine/gradients.h"
 #include "libfsdp/internal/engine/staging.h"
-#include "libfsdp/internal/units/own_work.h"
 
 namespace fsdp::internal {
 namespace {
@@ -187,18 +187,6 @@ void Reduction::check_ids(const Blocks& blocks) const {
   }
 }
 
-// A way may depend on reductions that finished since this one began: see is_plain().
-Reduction::Way Reduction::way() const {
-  if (hook()) return &Reduction::by_hook;
-  if (!is_plain() || !is_exchanged() || mesh().replicate) return &Reduction::by_rows;
-  const bool reads = pending_ && context_->streams.on_cpu() &&
-                     std::all_of(parts_.begin(), parts_.end(), [](const Part& part) {
-                       const FlatGroup& group = *part.second;
-                       return group.reduce_dtype == at::kFloat && group.dtype == at::kFloat;
-                     });
-  return reads ? &Reduction::by_reading : &Reduction::by_exchange;
-}
-
 void Reduction::by_hook(std::vector<Arriving>& arriving) {
   const auto& [unit, group] = parts_.front();
   at::Tensor unsharded = sent_.narrow(1, 0, group->grad_numel).reshape({-1}).clone();
@@ -209,7 +197,7 @@ void Reduction::by_hook(std::vector<Arriving>& arriving) {
   publish(*context_, *group, replicated ? unsharded : sharded, arriving);
 }
 
-void Reduction::by_reading(std::vector<Arriving>& /*arriving*/) {
+void Reduction::by_reading() {
   std::vector<at::Tensor> means;
   std::vector<bool> adds;
   for (const auto& [unit, group] : parts_) {
@@ -346,7 +334,7 @@ at::Tensor Reduction::averaged_over_replicas(const at::Tensor& rows) {
 // Publishes the mean of all ranks' rows, without copying it in between.
 void Reduction::publish_mean(FlatGroup& group, const at::Tensor& received_WN,
                              std::vector<Arriving>& arriving) {
-  const auto dtype = group.sharding->keeps_low_precision_grads ? group.reduce_dtype : group.dtype;
+  const auto dtype = group.grad_dtype();
   if (group.local.device() != received_WN.device())
     return publish(*context_, group, at::mean(received_WN, 0, false, dtype), arriving);
   take_back_reduced(group);
@@ -365,7 +353,18 @@ void Reduction::finish(std::vector<Arriving>& arriving) {
   Streams& streams = context_->streams;
   const auto lane = streams.enter(Lane::kReduce);
   const TraceSpan span(context_->trace, TraceLane::kCopy, "reduce", parts_.front().first->name);
-  (this->*way())(arriving);
+  const bool in_floats = std::all_of(parts_.begin(), parts_.end(), [](const Part& part) {
+    return part.second->reduce_dtype == at::kFloat && part.second->dtype == at::kFloat;
+  });
+  // The way may depend on reductions that finished since this one began: see is_plain().
+  if (hook())
+    by_hook(arriving);
+  else if (!is_plain() || !is_exchanged() || mesh().replicate)
+    by_rows(arriving);
+  else if (pending_ && streams.on_cpu() && in_floats)
+    by_reading();
+  else
+    by_exchange(arriving);
   // The buffer was staged on kCompute, and sent from here.
   const bool was_staged = parts_.size() == 1;
   if (was_staged)

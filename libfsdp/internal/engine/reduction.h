@@ -55,11 +55,9 @@ class Reduction {
   void send(const std::string& what);
   void take_received(std::int64_t ranks);
   // The ways to finish.  Each waits, and publishes the gradients of the shards.
-  using Way = void (Reduction::*)(std::vector<Arriving>& arriving);
-  Way way() const;
   void by_hook(std::vector<Arriving>& arriving);
   // Computes means from the other ranks' blocks in place.
-  void by_reading(std::vector<Arriving>& arriving);
+  void by_reading();
   // Computes means of exchanged blocks right into the gradients.
   void by_exchange(std::vector<Arriving>& arriving);
   // Computes means of rows, which replicas, divide factors and hooks then change.

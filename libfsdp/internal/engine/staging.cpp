@@ -9,8 +9,8 @@
 #include <ATen/Functions.h>
 
 #include "libfsdp/internal/comm/collectives.h"
+#include "libfsdp/internal/comm/own_work.h"
 #include "libfsdp/internal/engine/gradients.h"
-#include "libfsdp/internal/units/own_work.h"
 
 namespace fsdp::internal {
 namespace {

@@ -11,77 +11,45 @@
 #include "libfsdp/internal/engine/engine.h"
 
 namespace fsdp::internal {
-namespace {
 
-class Walk {
- public:
-  Walk(const ShardedModule& model, bool flat) : model_(model), flat_(flat) {
-    for (const Unit* unit : model.units()) {
-      units_.emplace(model.name_of(*unit), unit);
-      for (const auto& parameter : unit->parameters) {
-        for (const std::string& name : model.names_of(*parameter))
-          parameters_.emplace(name, parameter.get());
-      }
+std::vector<StateEntry> state_entries(const ShardedModule& model, bool flat) {
+  std::unordered_map<std::string, const Unit*> units;
+  std::unordered_map<std::string, Parameter*> parameters;
+  for (const Unit* unit : model.units()) {
+    units.emplace(model.name_of(*unit), unit);
+    for (const auto& parameter : unit->parameters) {
+      for (const std::string& name : model.names_of(*parameter))
+        parameters.emplace(name, parameter.get());
     }
   }
-
-  std::vector<StateEntry> run() {
-    for (const auto& item : model_.module()->named_modules()) visit(item.key(), *item.value());
-    return std::move(entries_);
-  }
-
- private:
-  void visit(const std::string& path, const torch::nn::Module& module) {
+  std::vector<StateEntry> entries;
+  const auto add_whole = [&](std::string name, const at::Tensor& tensor, c10::ScalarType built) {
+    if (tensor.defined())
+      entries.push_back({std::move(name), nullptr, nullptr, tensor.detach(), built});
+  };
+  for (const auto& module : model.module()->named_modules()) {
+    const std::string& path = module.key();
     const std::string prefix = path.empty() ? "" : path + ".";
-    if (flat_) add_flat(path);
-    for (const auto& item : module.named_parameters(/*recurse=*/false)) {
-      const auto known = parameters_.find(prefix + item.key());
-      if (known == parameters_.end()) {
-        add_whole(prefix + item.key(), item.value(), item.value().scalar_type());
-      } else if (!flat_) {
-        StateEntry& entry = entries_.emplace_back();
-        entry.name = known->first;
-        entry.parameter = known->second;
-      }
+    const auto unit = flat ? units.find(path) : units.end();
+    if (unit != units.end()) {
+      for (const FlatGroup& group : unit->second->groups)
+        entries.push_back({flat_name(path, *unit->second, group), nullptr, &group, {}, {}});
     }
-    for (const auto& item : module.named_buffers(/*recurse=*/false)) {
-      const auto built = model_.buffer_dtypes().find(prefix + item.key());
-      const bool known = built != model_.buffer_dtypes().end();
+    for (const auto& item : module.value()->named_parameters(/*recurse=*/false)) {
+      const auto known = parameters.find(prefix + item.key());
+      if (known == parameters.end())
+        add_whole(prefix + item.key(), item.value(), item.value().scalar_type());
+      else if (!flat)
+        entries.push_back({known->first, known->second, nullptr, {}, {}});
+    }
+    for (const auto& item : module.value()->named_buffers(/*recurse=*/false)) {
+      const auto built = model.buffer_dtypes().find(prefix + item.key());
+      const bool known = built != model.buffer_dtypes().end();
       add_whole(prefix + item.key(), item.value(),
                 known ? built->second : item.value().scalar_type());
     }
   }
-
-  void add_flat(const std::string& path) {
-    const auto found = units_.find(path);
-    if (found == units_.end()) return;
-    for (const FlatGroup& group : found->second->groups) {
-      StateEntry& entry = entries_.emplace_back();
-      entry.name = flat_name(path, *found->second, group);
-      entry.flat = &group;
-      entry.flat_unit = found->second;
-    }
-  }
-
-  void add_whole(std::string name, const at::Tensor& tensor, c10::ScalarType built_dtype) {
-    if (!tensor.defined()) return;
-    StateEntry& entry = entries_.emplace_back();
-    entry.name = std::move(name);
-    entry.whole = tensor.detach();
-    entry.built_dtype = built_dtype;
-  }
-
-  const ShardedModule& model_;
-  const bool flat_;
-  std::unordered_map<std::string, const Unit*> units_;
-  std::unordered_map<std::string, Parameter*> parameters_;
-  std::vector<StateEntry> entries_;
-};
-
-}  // namespace
-
-std::vector<StateEntry> state_entries(const ShardedModule& model, bool flat) {
-  return Walk(model, flat).run();
+  return entries;
 }
 
 std::string layout_text(const FlatGroup& group, const ShardedModule& model) {

@@ -23,9 +23,8 @@ struct StateEntry {
   std::string name;
   Parameter* parameter = nullptr;  // sharded
   const FlatGroup* flat = nullptr;
-  const Unit* flat_unit = nullptr;  // the unit of `flat`
-  at::Tensor whole;                 // an ignored parameter or a buffer: the module's own
-  c10::ScalarType built_dtype{};    // of `whole`: the dtype that the module was built with
+  at::Tensor whole;               // an ignored parameter or a buffer: the module's own
+  c10::ScalarType built_dtype{};  // of `whole`: the dtype that the module was built with
 };
 
 // Returns an entry for every name of every parameter and buffer; if `flat`, the flat buffers of

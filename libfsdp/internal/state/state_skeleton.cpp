@@ -7,7 +7,6 @@
 #include <bit>
 #include <iomanip>
 #include <sstream>
-#include <utility>
 #include <vector>
 
 #include <ATen/Functions.h>

@@ -2,7 +2,6 @@
 #include "libfsdp/internal/units/freezing.h"
 
 #include <algorithm>
-#include <string>
 
 #include "libfsdp/internal/comm/errors.h"
 

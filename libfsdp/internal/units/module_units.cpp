@@ -20,10 +20,6 @@ bool is_batch_norm(const torch::nn::Module& module) {
          dynamic_cast<const torch::nn::BatchNorm3dImpl*>(&module) != nullptr;
 }
 
-bool casts(const MixedPrecision& precision) {
-  return precision.param_dtype || precision.reduce_dtype || precision.buffer_dtype;
-}
-
 using Units = std::vector<std::unique_ptr<Unit>>;
 using UnitOfModule = std::unordered_map<const torch::nn::Module*, Unit*>;
 
@@ -32,10 +28,8 @@ Unit& add_unit(Units& units, UnitOfModule& of_module, const torch::nn::Module& m
   auto unit = std::make_unique<Unit>();
   unit->name = name;
   unit->module = &module;
-  Unit& added = *unit;
-  of_module.emplace(&module, &added);
-  units.push_back(std::move(unit));
-  return added;
+  of_module.emplace(&module, unit.get());
+  return *units.emplace_back(std::move(unit));
 }
 
 // Returns units still without parameters.  A module registered in several places is one unit.
@@ -98,59 +92,49 @@ void sort_units(Units& units, const torch::nn::Module& module) {
   });
 }
 
-// Finds the placements of parameters that are parts of larger ones.
-class Places {
- public:
-  Places(const ModuleOfPath& modules, const Sharding& sharding)
-      : modules_(modules), sharding_(sharding) {}
-
-  // Returns the shape of the whole and the placements, after comparing them with the module's
-  // tensor.
-  PlacedParameter of(const std::string& name, const at::Tensor& tensor) const {
-    PlacedParameter result;
-    const std::string path = parent_path(name);
-    const auto module = modules_.find(path);
-    const auto* const placed =
-        module == modules_.end() ? nullptr : dynamic_cast<const PlacedModule*>(module->second);
-    if (placed != nullptr)
-      result = placed->placed(path.empty() ? name : name.substr(path.size() + 1));
-    if (result.placements.empty()) return {tensor.sizes().vec(), {}};
-    const ShardLayout layout = layout_of(result);
-    FSDP_CHECK(tensor.sizes() == at::IntArrayRef(layout.shape), "parameter '", name, "' is ",
-               tensor.sizes(), ", but this rank's part of ", at::IntArrayRef(result.shape), " is ",
-               at::IntArrayRef(layout.shape));
-    check_mesh(name, result);
-    return result;
-  }
-
- private:
-  void check_mesh(const std::string& name, const PlacedParameter& parameter) const {
-    const auto& own = sharding_.device_mesh;
-    FSDP_CHECK(!sharding_.flat, "parameter '", name,
-               "' is a part of a larger one, which a flat parameter cannot hold: set "
-               "use_orig_params");
-    for (const Placement& placement : parameter.placements) {
-      const DeviceMesh& mesh = placement.mesh;
-      FSDP_CHECK(own, "parameter '", name, "' is a part along '", mesh.name(0),
-                 "' of a mesh: give the dimension over which its module is sharded (mesh, "
-                 "device_mesh) instead of groups");
-      FSDP_CHECK(own->is_part_of_same(mesh), "parameter '", name, "' is a part along '",
-                 mesh.name(0), "' of the mesh (", mesh.root().text(),
-                 "), but its module is sharded over (", own->text(), ") of another mesh, (",
-                 own->root().text(),
-                 "): shard the module that has it by a fully_shard() of its own, over a dimension "
-                 "of its mesh");
-      for (std::size_t dim = 0; dim < own->ndim(); ++dim) {
-        FSDP_CHECK(own->name(dim) != mesh.name(0), "parameter '", name,
-                   "' is a part along dimension '", mesh.name(0),
-                   "' of the mesh, over which its module is sharded, too");
-      }
+void check_mesh(const std::string& name, const PlacedParameter& parameter,
+                const Sharding& sharding) {
+  const auto& own = sharding.device_mesh;
+  FSDP_CHECK(!sharding.flat, "parameter '", name,
+             "' is a part of a larger one, which a flat parameter cannot hold: set "
+             "use_orig_params");
+  for (const Placement& placement : parameter.placements) {
+    const DeviceMesh& mesh = placement.mesh;
+    FSDP_CHECK(own, "parameter '", name, "' is a part along '", mesh.name(0),
+               "' of a mesh: give the dimension over which its module is sharded (mesh, "
+               "device_mesh) instead of groups");
+    FSDP_CHECK(own->is_part_of_same(mesh), "parameter '", name, "' is a part along '", mesh.name(0),
+               "' of the mesh (", mesh.root().text(), "), but its module is sharded over (",
+               own->text(), ") of another mesh, (", own->root().text(),
+               "): shard the module that has it by a fully_shard() of its own, over a dimension "
+               "of its mesh");
+    for (std::size_t dim = 0; dim < own->ndim(); ++dim) {
+      FSDP_CHECK(own->name(dim) != mesh.name(0), "parameter '", name,
+                 "' is a part along dimension '", mesh.name(0),
+                 "' of the mesh, over which its module is sharded, too");
     }
   }
+}
 
-  const ModuleOfPath& modules_;
-  const Sharding& sharding_;
-};
+// Returns the shape of the whole and the placements of a parameter that may be a part of a larger
+// one, after comparing them with the module's tensor.
+PlacedParameter placed_of(const std::string& name, const at::Tensor& tensor,
+                          const ModuleOfPath& modules, const Sharding& sharding) {
+  PlacedParameter result;
+  const std::string path = parent_path(name);
+  const auto module = modules.find(path);
+  const auto* const placed =
+      module == modules.end() ? nullptr : dynamic_cast<const PlacedModule*>(module->second);
+  if (placed != nullptr)
+    result = placed->placed(path.empty() ? name : name.substr(path.size() + 1));
+  if (result.placements.empty()) return {tensor.sizes().vec(), {}};
+  const ShardLayout layout = layout_of(result);
+  FSDP_CHECK(tensor.sizes() == at::IntArrayRef(layout.shape), "parameter '", name, "' is ",
+             tensor.sizes(), ", but this rank's part of ", at::IntArrayRef(result.shape), " is ",
+             at::IntArrayRef(layout.shape));
+  check_mesh(name, result, sharding);
+  return result;
+}
 
 void check_parameter(const std::string& name, const at::Tensor& tensor) {
   FSDP_CHECK(parameter_of(tensor) == nullptr, "parameter '", name,
@@ -207,7 +191,8 @@ void drop_empty(Units& units) {
 
 bool keeps_precision(const torch::nn::Module& module, const FsdpOptions& options) {
   const MixedPrecision& precision = options.mixed_precision;
-  if (!options.auto_wrap_policy || !casts(precision)) return false;
+  const bool casts = precision.param_dtype || precision.reduce_dtype || precision.buffer_dtype;
+  if (!options.auto_wrap_policy || !casts) return false;
   return precision.module_classes_to_ignore ? precision.module_classes_to_ignore(module)
                                             : is_batch_norm(module);
 }
@@ -266,7 +251,6 @@ std::vector<std::unique_ptr<Unit>> units_of(const torch::nn::Module& module,
     for (const auto& parameter : units[i]->parameters)
       seen.emplace(parameter->full.unsafeGetTensorImpl(), parameter.get());
   }
-  const Places places(modules, *sharding);
   const auto named = module.named_parameters();
   for (const auto& item : named) {
     const std::string& name = item.key();
@@ -282,10 +266,10 @@ std::vector<std::unique_ptr<Unit>> units_of(const torch::nn::Module& module,
                  ": shared parameters must lie in one unit; wrap a module that holds both, or "
                  "neither of them");
       if (known->second->unit->sharding == nullptr) {
-        FSDP_CHECK(
-            places.of(name, tensor).placements.size() == known->second->placed.placements.size(),
-            "parameter '", known->second->name(), "' is shared with '", name,
-            "', but is part of a larger one in only one of the two places");
+        FSDP_CHECK(placed_of(name, tensor, modules, *sharding).placements.size() ==
+                       known->second->placed.placements.size(),
+                   "parameter '", known->second->name(), "' is shared with '", name,
+                   "', but is part of a larger one in only one of the two places");
       }
       known->second->names.push_back(name);
       continue;
@@ -299,7 +283,7 @@ std::vector<std::unique_ptr<Unit>> units_of(const torch::nn::Module& module,
     parameter->names = {name};
     parameter->unit = &unit;
     parameter->full = tensor;
-    parameter->placed = places.of(name, tensor);
+    parameter->placed = placed_of(name, tensor, modules, *sharding);
     parameter->trainable = tensor.requires_grad();
     seen.emplace(tensor.unsafeGetTensorImpl(), parameter.get());
     unit.parameters.push_back(std::move(parameter));

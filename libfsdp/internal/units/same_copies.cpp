@@ -11,8 +11,8 @@
 #include "formats/bytes/base/crc32.h"
 #include "formats/bytes/base/text.h"
 #include "libfsdp/agree.h"
+#include "libfsdp/internal/comm/own_work.h"
 #include "libfsdp/internal/units/gather_rows.h"
-#include "libfsdp/internal/units/own_work.h"
 #include "libfsdp/internal/units/unit.h"
 
 namespace fsdp::internal {

@@ -19,6 +19,14 @@ int node_size(const FsdpOptions& options) {
   return environment->local_world_size;
 }
 
+// Returns the run of `size` consecutive ranks of the group that this rank is in.
+std::shared_ptr<ProcessGroup> run_of(const std::shared_ptr<ProcessGroup>& group, int size) {
+  if (size == group->size()) return group;
+  std::vector<int> ranks(static_cast<std::size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), group->rank() / size * size);
+  return group->subgroup(ranks);
+}
+
 }  // namespace
 
 void take_groups_of_mesh(FsdpOptions& options) {
@@ -50,12 +58,9 @@ Mesh mesh_of(const FsdpOptions& options) {
   FSDP_CHECK(ranks >= 1 && all->size() % ranks == 0,
              "a hybrid sharding strategy needs whole nodes: ", all->size(),
              " ranks do not fill nodes of ", ranks);
-  const int node = all->rank() / ranks;
-  std::vector<int> inside(static_cast<std::size_t>(ranks));
-  std::iota(inside.begin(), inside.end(), node * ranks);
   std::vector<int> across;
   for (int rank = all->rank() % ranks; rank < all->size(); rank += ranks) across.push_back(rank);
-  auto shard = ranks == all->size() ? all : all->subgroup(inside);
+  auto shard = run_of(all, ranks);
   return {shard, across.size() > 1 ? all->subgroup(across) : nullptr};
 }
 
@@ -63,10 +68,7 @@ std::shared_ptr<ProcessGroup> neighbours(const std::shared_ptr<ProcessGroup>& gr
   FSDP_CHECK(size > 0 && group->size() % size == 0, "reshard_after_forward is ", size,
              ", which does not divide the ", group->size(),
              " ranks over which the module is sharded");
-  if (size == group->size()) return group;
-  std::vector<int> ranks(static_cast<std::size_t>(size));
-  std::iota(ranks.begin(), ranks.end(), group->rank() / size * size);
-  return group->subgroup(ranks);
+  return run_of(group, size);
 }
 
 Sharding sharding_of(const FsdpOptions& options) {

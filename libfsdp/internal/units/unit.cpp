@@ -11,7 +11,8 @@
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/variable.h>
 
-#include "libfsdp/internal/units/own_work.h"
+#include "libfsdp/internal/comm/own_work.h"
+#include "libfsdp/internal/units/gather_rows.h"
 #include "libfsdp/internal/units/shard_tensor.h"
 
 namespace fsdp::internal {
@@ -43,13 +44,6 @@ void keep_parameter(void*) {}
 
 c10::StorageImpl* storage_of(const at::Tensor& tensor) {
   return tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
-}
-
-// The storage of a sharded parameter is locked, and claims to be on the meta device.  Code that
-// reads it without an operator gets an error, or (a serializer) finds that the devices of the
-// tensor and its storage differ.
-at::DataPtr freed_pointer(Parameter* parameter) {
-  return {nullptr, parameter, &keep_parameter, c10::Device(c10::kMeta)};
 }
 
 void point(Parameter& parameter, void* data, c10::Device device) {
@@ -86,21 +80,12 @@ at::Tensor rows_of(const Parameter& parameter, int rank) {
       .view(parameter.layout.shape_of(rank));
 }
 
-// Returns a tensor with the shape and device of `full`, whose storage has no memory, and says
-// `why`.
-at::Tensor tensor_without_memory(const at::Tensor& full, c10::ScalarType dtype,
-                                 std::optional<c10::DispatchKey> observer, std::string why) {
-  // A tensor takes its device from the storage it is made with.
-  auto storage = c10::make_intrusive<c10::StorageImpl>(
-      c10::StorageImpl::use_byte_size_t(), std::size_t{0}, at::DataPtr(nullptr, full.device()),
-      /*allocator=*/nullptr, /*resizable=*/false);
-  storage->release_data_and_set_meta_custom_data_ptr_error_msg_(std::move(why));
-  const at::Tensor like = at::empty({0}, full.options().dtype(dtype).requires_grad(false));
-  c10::DispatchKeySet keys = like.key_set();
-  if (observer) keys = keys.add(*observer);
-  at::Tensor result = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(std::move(storage)),
-                                                               keys, like.dtype());
-  result.unsafeGetTensorImpl()->set_sizes_contiguous(full.sizes());
+// Returns a tensor without memory whose storage says `why`.
+at::Tensor locked_tensor(const at::Tensor& full, c10::ScalarType dtype,
+                         std::optional<c10::DispatchKey> observer, std::string why) {
+  at::Tensor result =
+      tensor_without_memory(at::DataPtr(nullptr, full.device()), full, dtype, observer);
+  storage_of(result)->release_data_and_set_meta_custom_data_ptr_error_msg_(std::move(why));
   return result;
 }
 
@@ -134,6 +119,21 @@ void share_version(Unit& unit) {
 }
 
 }  // namespace
+
+at::Tensor tensor_without_memory(at::DataPtr pointer, const at::Tensor& like, c10::ScalarType dtype,
+                                 std::optional<c10::DispatchKey> observer) {
+  // A tensor takes its device from the storage it is made with.
+  auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(),
+                                                       std::size_t{0}, std::move(pointer),
+                                                       /*allocator=*/nullptr, /*resizable=*/false);
+  const at::Tensor empty = at::empty({0}, like.options().dtype(dtype).requires_grad(false));
+  c10::DispatchKeySet keys = empty.key_set();
+  if (observer) keys = keys.add(*observer);
+  at::Tensor result = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(std::move(storage)),
+                                                               keys, empty.dtype());
+  result.unsafeGetTensorImpl()->set_sizes_contiguous(like.sizes());
+  return result;
+}
 
 std::string flat_name(const std::string& unit_name, const Unit& unit, const FlatGroup& group) {
   std::string name = unit_name.empty() ? "_flat_param" : unit_name + "._flat_param";
@@ -179,13 +179,11 @@ std::optional<std::string> name_in(const std::string& path, const std::string& n
 }
 
 bool related(const Unit& a, const Unit& b) noexcept {
-  for (const Unit* unit = &a; unit != nullptr; unit = unit->parent) {
-    if (unit == &b) return true;
-  }
-  for (const Unit* unit = &b; unit != nullptr; unit = unit->parent) {
-    if (unit == &a) return true;
-  }
-  return false;
+  const auto is_in = [](const Unit* unit, const Unit* other) {
+    while (unit != nullptr && unit != other) unit = unit->parent;
+    return unit != nullptr;
+  };
+  return is_in(&a, &b) || is_in(&b, &a);
 }
 
 Parameter* parameter_of(const at::Tensor& tensor) noexcept {
@@ -205,6 +203,11 @@ void set_id(Unit& unit, std::int64_t id) {
 ShardLayout layout_over(const Parameter& parameter, int world_size) {
   if (parameter.placed.placements.empty()) return shard_layout(parameter.full.sizes(), world_size);
   return shard_layout(parameter.placed.shape, layout_of(parameter.placed).cuts, world_size);
+}
+
+bool casts(const Unit& unit) noexcept {
+  return std::any_of(unit.groups.begin(), unit.groups.end(),
+                     [](const FlatGroup& group) { return group.compute_dtype != group.dtype; });
 }
 
 std::int64_t set_offsets(Unit& unit) {
@@ -264,9 +267,8 @@ void lay_out(Unit& unit, c10::Device compute_device) {
     group.flat.set_requires_grad(!group.trained.empty());
   }
   if (!unit.parameters.empty()) share_version(unit);
-  unit.resident = world_size == 1 && !unit.parameters.empty() && device == compute_device &&
-                  std::all_of(unit.groups.begin(), unit.groups.end(),
-                              [](const auto& group) { return group.compute_dtype == group.dtype; });
+  unit.resident =
+      world_size == 1 && !unit.parameters.empty() && device == compute_device && !casts(unit);
 }
 
 void cut(Parameter& parameter) {
@@ -276,12 +278,9 @@ void cut(Parameter& parameter) {
   at::Tensor& full = parameter.full;
   const at::Tensor rows = rows_of(parameter, rank);
   if (rows.numel() != 0) {
-    rows.copy_(full.detach()
-                   .reshape({layout.rows, layout.row_numel})
-                   .narrow(0, layout.first_row(rank), layout.rows_of(rank))
-                   .reshape(layout.shape_of(rank)));
+    rows.copy_(rows_of(full.detach(), layout, rank));
   }
-  parameter.home = tensor_without_memory(
+  parameter.home = locked_tensor(
       full, full.scalar_type(), /*observer=*/std::nullopt,
       "parameter '" + parameter.name() +
           "' has no memory now: it is sharded already, while later modules are being initialized; "
@@ -293,7 +292,7 @@ void take_over(Unit& unit, std::optional<c10::DispatchKey> observer) {
   for (FlatGroup& group : unit.groups) {
     for (Parameter* parameter : group.parameters) {
       at::Tensor& full = parameter->full;
-      parameter->home = tensor_without_memory(
+      parameter->home = locked_tensor(
           full, group.compute_dtype, observer,
           "parameter '" + parameter->name() +
               "' has no memory now: its module is sharded, and it is whole only while an operator "
@@ -334,11 +333,15 @@ void make_unsharded(Unit& unit) {
   unit.state = UnitState::kUnsharded;
 }
 
+// The storage of a sharded parameter is locked, and claims to be on the meta device.  Code that
+// reads it without an operator gets an error, or (a serializer) finds that the devices of the
+// tensor and its storage differ.
 void make_sharded(Unit& unit) {
   for (const auto& parameter : unit.parameters) {
     c10::StorageImpl* storage = storage_of(parameter->home);
     set_locked(*storage, true);
-    storage->set_data_ptr_noswap(freed_pointer(parameter.get()));
+    storage->set_data_ptr_noswap(
+        at::DataPtr(nullptr, parameter.get(), &keep_parameter, c10::Device(c10::kMeta)));
     storage->set_nbytes(std::size_t{0});
   }
   unit.state = UnitState::kSharded;

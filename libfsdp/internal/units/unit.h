@@ -113,6 +113,11 @@ struct FlatGroup {
   at::Tensor zeros;  // what staging on an accelerator puts between gradients
   // [grad_numel], reduce_dtype: gradients that are reduced inside a replica, not over replicas.
   at::Tensor partial;
+
+  // Returns the dtype of reduced gradients.
+  c10::ScalarType grad_dtype() const noexcept {
+    return sharding->keeps_low_precision_grads ? reduce_dtype : dtype;
+  }
 };
 
 enum class UnitState {
@@ -210,6 +215,11 @@ std::optional<std::string> name_in(const std::string& path, const std::string& n
 // Returns whether they are the same unit, or one is inside the other.
 bool related(const Unit& a, const Unit& b) noexcept;
 
+// Returns a tensor with the shape and device of `like`, whose storage has `pointer` and no memory.
+// `observer`: the dispatch key that sees operators on it.
+at::Tensor tensor_without_memory(at::DataPtr pointer, const at::Tensor& like, c10::ScalarType dtype,
+                                 std::optional<c10::DispatchKey> observer);
+
 // Returns the parameter whose storage `tensor` shares, as itself or as a view; null for any other
 // tensor.  Thread-safe.
 Parameter* parameter_of(const at::Tensor& tensor) noexcept;
@@ -224,6 +234,8 @@ Trailer& trailer_of(Unit& unit) noexcept;
 // Sets the unit's number among the units of an engine, also in the trailer, which ranks compare.
 void set_id(Unit& unit, std::int64_t id);
 
+// Returns whether the unit computes in another dtype than that of its shards.
+bool casts(const Unit& unit) noexcept;
 // Returns how a parameter is cut over so many ranks.
 ShardLayout layout_over(const Parameter& parameter, int world_size);
 // Sets each group's offsets and the unit's sizes.

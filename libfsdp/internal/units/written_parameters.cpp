@@ -9,8 +9,8 @@
 
 #include "formats/bytes/base/crc32.h"
 #include "libfsdp/internal/comm/errors.h"
+#include "libfsdp/internal/comm/own_work.h"
 #include "libfsdp/internal/units/gather_rows.h"
-#include "libfsdp/internal/units/own_work.h"
 
 namespace fsdp::internal {
 namespace {

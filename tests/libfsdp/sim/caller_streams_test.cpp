@@ -8,7 +8,7 @@
 
 #include "libfsdp/comm_hooks.h"
 #include "libfsdp/fully_shard.h"
-#include "libfsdp/internal/units/own_work.h"
+#include "libfsdp/internal/comm/own_work.h"
 #include "tests/libfsdp/sim/scene.h"
 #include "tests/libfsdp/sim/stack.h"
 #include "tests/support/test_device.h"
