@@ -2,7 +2,6 @@
 #include "tools/base/dtype_word.h"
 
 #include <array>
-#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -24,17 +23,13 @@ constexpr std::array<std::pair<std::string_view, DType>, 4> kShortForms = {
 constexpr std::string_view kRemedy =
     "; use bfloat16, float16, float32, float64 or an 8-bit float such as float8_e4m3fn";
 
-std::optional<DType> dtype_named(std::string_view word) {
-  for (const auto& [name, dtype] : kShortForms) {
-    if (name == word) return dtype;
-  }
-  return formats::dtype_from_torch_name(word);
-}
-
 }  // namespace
 
 DType floating_dtype(const std::string& word) {
-  const auto dtype = dtype_named(word);
+  auto dtype = formats::dtype_from_torch_name(word);
+  for (const auto& [name, meant] : kShortForms) {
+    if (name == word) dtype = meant;
+  }
   if (!dtype)
     throw Error(ErrorCode::kUsage, cat("--dtype: unknown dtype ", formats::quote(word), kRemedy));
   if (!formats::is_floating(*dtype)) {

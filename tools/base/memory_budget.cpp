@@ -41,17 +41,10 @@ bool is_metadata(const fs::path& name) {
 }
 
 // An error counts as "no": opening the checkpoint meets the same error and reports it.
-bool is_kind(const fs::path& path, PlaceKind kind) {
+// `itself`: of a link, not of its target.
+bool is_kind(const fs::path& path, PlaceKind kind, bool itself = false) {
   try {
-    return formats::kind_of_place(path) == kind;
-  } catch (const Error&) {
-    return false;
-  }
-}
-
-bool is_kind_itself(const fs::path& path, PlaceKind kind) {
-  try {
-    return formats::kind_of_place_itself(path) == kind;
+    return (itself ? formats::kind_of_place_itself(path) : formats::kind_of_place(path)) == kind;
   } catch (const Error&) {
     return false;
   }
@@ -83,7 +76,7 @@ void add_folder(const fs::path& path, InputSize& size, std::size_t& files, int d
     if (is_kind(inner, PlaceKind::kFile)) {
       ++files;
       add_file(inner, size);
-    } else if (depth < most_depth && is_kind_itself(inner, PlaceKind::kFolder)) {
+    } else if (depth < most_depth && is_kind(inner, PlaceKind::kFolder, true)) {
       add_folder(inner, size, files, depth + 1);
     }
   }

@@ -74,13 +74,10 @@ void note_unread(const std::string& path, const formats::Checkpoint& checkpoint,
     streams.err << "fsdp-ckpt: note: " << error.what() << '\n';
   }
   if (unread.empty()) return;
-  const std::size_t more = unread.size() - std::min(unread.size(), kMostNames);
-  unread.resize(unread.size() - more);
+  formats::SomeNames names(kMostNames);
+  for (const std::string& name : unread) names.add(formats::escape(name));
   streams.err << "fsdp-ckpt: note: " << formats::escape(path)
-              << ": checkpoints inside that were not read: "
-              << formats::escape(formats::joined(unread, ", "));
-  if (more != 0) streams.err << " and " << more << " more";
-  streams.err << '\n';
+              << ": checkpoints inside that were not read: " << names.text() << '\n';
 }
 
 }  // namespace fsdp::cli

@@ -3,7 +3,6 @@
 // of their evident targets.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <string>

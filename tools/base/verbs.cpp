@@ -5,30 +5,14 @@ namespace fsdp::cli {
 
 std::vector<std::unique_ptr<Verb>> all_verbs() {
   std::vector<std::unique_ptr<Verb>> verbs;
-  verbs.push_back(make_inspect());
-  verbs.push_back(make_consolidate());
-  verbs.push_back(make_convert());
-  verbs.push_back(make_shard());
-  verbs.push_back(make_reshard());
-  verbs.push_back(make_rekey());
-  verbs.push_back(make_rename());
-  verbs.push_back(make_map());
-  verbs.push_back(make_maps());
-  verbs.push_back(make_export());
-  verbs.push_back(make_import());
-  verbs.push_back(make_set());
-  verbs.push_back(make_resize_vocab());
-  verbs.push_back(make_groups());
-  verbs.push_back(make_average());
-  verbs.push_back(make_merge_lora());
-  verbs.push_back(make_extract_lora());
-  verbs.push_back(make_verify());
-  verbs.push_back(make_latest());
-  verbs.push_back(make_prune());
-  verbs.push_back(make_seal());
-  verbs.push_back(make_diff());
-  verbs.push_back(make_stats());
-  verbs.push_back(make_extract());
+  for (const auto make :
+       {make_inspect,    make_consolidate,  make_convert,      make_shard,  make_reshard,
+        make_rekey,      make_rename,       make_map,          make_maps,   make_export,
+        make_import,     make_set,          make_resize_vocab, make_groups, make_average,
+        make_merge_lora, make_extract_lora, make_verify,       make_latest, make_prune,
+        make_seal,       make_diff,         make_stats,        make_extract}) {
+    verbs.push_back(make());
+  }
   return verbs;
 }
 

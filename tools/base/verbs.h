@@ -1,14 +1,54 @@
 // SPDX-License-Identifier: Apache-2.0
-// The verbs of fsdp-ckpt; each is made by the file with its name.
+// The verbs of the command line: their declared words and the code that runs.
 #pragma once
 
 #include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
-#include "tools/base/verb.h"
+#include "tools/base/common.h"
+#include "tools/base/option_set.h"
 
 namespace fsdp::cli {
 
+// A verb.  An object lives for one command line.
+class Verb {
+ public:
+  // `description`: one line for the list of verbs and the top of the verb's help.  `examples`:
+  // commands, one per line.
+  Verb(std::string name, std::string description, std::vector<std::string> examples,
+       std::string alias = {})
+      : name_(std::move(name)),
+        alias_(std::move(alias)),
+        description_(std::move(description)),
+        examples_(std::move(examples)) {}
+  virtual ~Verb() = default;
+  const std::string& name() const { return name_; }
+  const std::string& alias() const { return alias_; }
+  const std::string& description() const { return description_; }
+  const std::vector<std::string>& examples() const { return examples_; }
+  // Declares words that stand before PATH.
+  virtual void declare_first(OptionSet& /*options*/) {}
+  // Returns what PATH is; empty: the verb takes none.
+  virtual std::string path_help() const { return "Checkpoint: a folder or a file, of any format"; }
+  virtual void declare(OptionSet& options) = 0;
+  // Returns whether a team can run the verb together; otherwise its leader runs it alone.
+  virtual bool divides() const { return false; }
+  // Returns whether the last of the words that `OptionSet::more` takes is the output.
+  virtual bool more_ends_in_output() const { return false; }
+  // Returns the exit status: 0 done, sound, same; 1 the answer is no.  Throws: Error if the verb
+  // failed.
+  virtual int run(const CommonOptions& common, const Streams& streams) = 0;
+
+ private:
+  std::string name_;
+  std::string alias_;
+  std::string description_;
+  std::vector<std::string> examples_;
+};
+
+// Each is made by the file with its name.
 std::unique_ptr<Verb> make_inspect();
 std::unique_ptr<Verb> make_consolidate();
 std::unique_ptr<Verb> make_convert();

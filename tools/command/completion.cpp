@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/command/completion.h"
-
+// Shell completions.
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
 #include "tools/command/verb_record.h"
@@ -117,9 +116,7 @@ std::string zsh_option(const OptionRecord& option) {
     out += quoted("(" + joined(option.names, " ") + ")");
   }
   out += option.names.size() > 1 ? "{" + joined(option.names, ",") + "}" : option.names[0];
-  out += quoted("[", "");
-  out.pop_back();
-  out += quoted(option.help, "[]\\").substr(1);
+  out += "'[" + quoted(option.help, "[]\\").substr(1);
   out.pop_back();
   out += "]";
   if (!option.type.empty()) {

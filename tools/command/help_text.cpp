@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/command/help_text.h"
-
+// The help of the tool and of its verbs.
 #include <algorithm>
 #include <vector>
 

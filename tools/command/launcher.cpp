@@ -3,7 +3,6 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <fstream>
@@ -44,16 +43,9 @@ std::string parent_name() {
 }  // namespace
 
 std::optional<Launch> launched_with_others() {
-  // Most processes have none of the variables, and need not look up their parent.
-  if (std::none_of(kStarters.begin(), kStarters.end(), [](const Starter& starter) {
-        return std::getenv(starter.variable) != nullptr;
-      })) {
-    return std::nullopt;
-  }
-  const std::string parent = parent_name();
   for (const Starter& starter : kStarters) {
     const char* const tasks = std::getenv(starter.variable);
-    if (tasks == nullptr || !parent.starts_with(starter.process)) continue;
+    if (tasks == nullptr || !parent_name().starts_with(starter.process)) continue;
     const long count = std::strtol(tasks, nullptr, 10);
     if (count > 1) return Launch{std::string(starter.launcher), count};
   }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/command/man_page.h"
-
+// The manual page.
 #include "formats/bytes/base/text.h"
 #include "tools/command/verb_record.h"
 
@@ -12,22 +11,15 @@ using formats::cat;
 // Escapes text for roff: special characters, hyphens as in commands, and lines that look like
 // requests.
 std::string roff(const std::string& text) {
+  constexpr std::string_view kSpecial = "\\-'~^`";
+  constexpr std::string_view kEscaped[] = {"\\e", "\\-", "\\(aq", "\\(ti", "\\(ha", "\\(ga"};
   std::string out;
   for (const char c : text) {
-    if (c == '\\') {
-      out += "\\e";
-    } else if (c == '-') {
-      out += "\\-";
-    } else if ((c == '.' || c == '\'') && (out.empty() || out.back() == '\n')) {
+    const std::size_t special = kSpecial.find(c);
+    if ((c == '.' || c == '\'') && (out.empty() || out.back() == '\n')) {
       out += std::string("\\&") + c;
-    } else if (c == '\'') {
-      out += "\\(aq";
-    } else if (c == '~') {
-      out += "\\(ti";
-    } else if (c == '^') {
-      out += "\\(ha";
-    } else if (c == '`') {
-      out += "\\(ga";
+    } else if (special != kSpecial.npos) {
+      out += kEscaped[special];
     } else {
       out += c;
     }
@@ -59,12 +51,7 @@ void verb_text(std::string& out, const VerbRecord& verb) {
   out += "\n.PP\n" + roff(verb.description) + ".";
   if (!verb.alias.empty()) out += cat("\nAlso called \\fB", roff(verb.alias), "\\fR.");
   out += "\n";
-  std::vector<OptionRecord> words;
-  for (const OptionRecord& word : verb.positionals) {
-    words.push_back(word);
-    words.back().names = {word.names[0]};
-  }
-  options_text(out, words);
+  options_text(out, verb.positionals);
   options_text(out, verb.options);
   out += ".PP\nExamples:\n.PP\n.nf\n.RS\n";
   for (const std::string& example : verb.examples) out += roff(example) + "\n";

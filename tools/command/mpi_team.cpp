@@ -9,8 +9,6 @@
 #include <numeric>
 #include <thread>
 
-#include <climits>
-
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/interrupt.h"
 #include "formats/bytes/base/text.h"

@@ -10,119 +10,52 @@ namespace fsdp::cli {
 namespace {
 
 struct Meant {
-  std::string_view typed;
+  std::string_view typed;  // words with blanks between them
   std::string_view sentence;
 };
 
-constexpr std::string_view kConsolidate = "consolidate makes one file of the shards";
-constexpr std::string_view kInspect = "inspect shows what is in a checkpoint";
-constexpr std::string_view kExport = "export writes a model that transformers loads";
-constexpr std::string_view kVerify = "verify reports all damage";
-constexpr std::string_view kReshard = "reshard writes a folder for another number of ranks";
-constexpr std::string_view kShard = "shard cuts a file for a number of ranks";
-constexpr std::string_view kRename = "rename gives other names";
-constexpr std::string_view kMap = "map turns the names of one model library into those of another";
-constexpr std::string_view kConvert = "convert writes another format, with --dtype another type";
-// A user who wants to delete must not be sent to a verb that only reads.
-constexpr std::string_view kRemove =
-    "prune removes the old checkpoints of a run, and rename --drop GLOB writes one without some "
-    "keys";
-constexpr std::string_view kRepair =
-    "verify reports all damage; consolidate --keys takes what is undamaged, and --exclude leaves "
-    "out the rest";
-
 constexpr Meant kVerbs[] = {
-    {"unshard", kConsolidate},
-    {"merge", kConsolidate},
-    {"combine", kConsolidate},
-    {"join", kConsolidate},
-    {"gather", kConsolidate},
-    {"unify", kConsolidate},
-    {"info", kInspect},
-    {"show", kInspect},
-    {"list", kInspect},
-    {"print", kInspect},
-    {"summary", kInspect},
-    {"describe", kInspect},
-    {"to-hf", kExport},
-    {"to_hf", kExport},
-    {"hf", kExport},
-    {"publish", kExport},
-    {"check", kVerify},
-    {"validate", kVerify},
-    {"test", kVerify},
-    {"scan", kVerify},
-    {"repair", kRepair},
-    {"fix", kRepair},
-    {"recover", kRepair},
-    {"rescue", kRepair},
-    {"split", kShard},
-    {"partition", kShard},
-    {"resize", kReshard},
-    {"redistribute", kReshard},
-    {"rank", kReshard},
-    {"rename-keys", kRename},
-    {"remap", kMap},
-    {"translate", kMap},
-    {"cast", kConvert},
-    {"to-safetensors", kConvert},
-    {"from-hf", "import reads the files of a published model"},
-    {"load", "import reads the files of a published model"},
-    {"compare", "diff compares two checkpoints"},
-    {"cmp", "diff compares two checkpoints"},
-    {"hash", "seal writes the checksums of all files, and verify compares them"},
-    {"checksum", "seal writes the checksums of all files, and verify compares them"},
-    {"newest", "latest prints the newest sound checkpoint of a run"},
-    {"last", "latest prints the newest sound checkpoint of a run"},
-    {"get", "extract prints or writes what lies under a key"},
-    {"cat", "extract prints or writes what lies under a key"},
-    {"soup", "average takes the mean of several checkpoints"},
-    {"mean", "average takes the mean of several checkpoints"},
+    {"unshard merge combine join gather unify", "consolidate makes one file of the shards"},
+    {"info show list print summary describe", "inspect shows what is in a checkpoint"},
+    {"to-hf to_hf hf publish", "export writes a model that transformers loads"},
+    {"check validate test scan", "verify reports all damage"},
+    {"repair fix recover rescue",
+     "verify reports all damage; consolidate --keys takes what is undamaged, and --exclude leaves "
+     "out the rest"},
+    {"split partition", "shard cuts a file for a number of ranks"},
+    {"resize redistribute rank", "reshard writes a folder for another number of ranks"},
+    {"rename-keys", "rename gives other names"},
+    {"remap translate", "map turns the names of one model library into those of another"},
+    {"cast to-safetensors", "convert writes another format, with --dtype another type"},
+    {"from-hf load", "import reads the files of a published model"},
+    {"compare cmp", "diff compares two checkpoints"},
+    {"hash checksum", "seal writes the checksums of all files, and verify compares them"},
+    {"newest last", "latest prints the newest sound checkpoint of a run"},
+    {"get cat", "extract prints or writes what lies under a key"},
+    {"soup mean", "average takes the mean of several checkpoints"},
     {"lora", "merge-lora adds an adapter to its model, extract-lora makes one"},
-    {"rm", kRemove},
-    {"del", kRemove},
-    {"delete", kRemove},
-    {"erase", kRemove},
-    {"remove", kRemove},
-    {"clean", kRemove},
-    {"purge", kRemove},
-    {"rmdir", kRemove},
-    {"unlink", kRemove},
+    // A user who wants to delete must not be sent to a verb that only reads.
+    {"rm del delete erase remove clean purge rmdir unlink",
+     "prune removes the old checkpoints of a run, and rename --drop GLOB writes one without some "
+     "keys"},
 };
 
-constexpr std::string_view kOut = "the output is the argument OUT, after PATH";
-constexpr std::string_view kRanks = "--world-size N sets the number of ranks";
-constexpr std::string_view kThreads = "--threads N sets the number of threads";
-
 constexpr Meant kOptions[] = {
-    {"-o", kOut},
-    {"--output", kOut},
-    {"--out", kOut},
-    {"--output-dir", kOut},
-    {"--output_dir", kOut},
-    {"--dst", kOut},
-    {"--nproc", kRanks},
-    {"--nprocs", kRanks},
-    {"--nproc-per-node", kRanks},
-    {"--nproc_per_node", kRanks},
-    {"--ranks", kRanks},
-    {"--num-ranks", kRanks},
-    {"--gpus", kRanks},
-    {"--num-gpus", kRanks},
-    {"-j", kThreads},
-    {"--jobs", kThreads},
-    {"--num-threads", kThreads},
-    {"--workers", kThreads},
-    {"-f", "--force replaces what is there"},
-    {"--overwrite", "--force replaces what is there"},
+    {"-o --output --out --output-dir --output_dir --dst",
+     "the output is the argument OUT, after PATH"},
+    {"--nproc --nprocs --nproc-per-node --nproc_per_node --ranks --num-ranks --gpus --num-gpus",
+     "--world-size N sets the number of ranks"},
+    {"-j --jobs --num-threads --workers", "--threads N sets the number of threads"},
+    {"-f --overwrite", "--force replaces what is there"},
     {"--format", "--to names the format"},
-    {"--filter", "--keys and --exclude choose"},
-    {"--include", "--keys and --exclude choose"},
+    {"--filter --include", "--keys and --exclude choose"},
 };
 
 std::string_view found_in(std::span<const Meant> table, std::string_view word) {
-  const auto found = std::find_if(table.begin(), table.end(),
-                                  [&](const Meant& meant) { return meant.typed == word; });
+  const auto found = std::find_if(table.begin(), table.end(), [&](const Meant& meant) {
+    return word.find(' ') == word.npos &&
+           formats::cat(" ", meant.typed, " ").find(formats::cat(" ", word, " ")) != word.npos;
+  });
   return found == table.end() ? std::string_view() : found->sentence;
 }
 

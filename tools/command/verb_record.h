@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The declarations of each verb as data: for help, shell completions and the manual page.
+// The declarations of each verb as data, and what is made from them: help, shell completions and
+// the manual page.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -27,5 +29,15 @@ std::vector<VerbRecord> verb_records();
 std::vector<OptionRecord> tool_records();
 // Returns the options that every verb takes, including --help.
 std::vector<OptionRecord> common_records();
+
+// Return the help of the tool and of a verb, in lines of at most `columns` characters; 0: no limit.
+// Requires: a verb of that name exists.
+std::string tool_help(std::size_t columns);
+std::string verb_help(const std::string& name, std::size_t columns);
+// Returns the completion script for "bash", "zsh" or "fish".  Throws: kUsage for any other shell.
+std::string completion_script(const std::string& shell);
+// Returns fsdp-ckpt(1) in the man macros of roff, without a date, so that each build has the same
+// page.
+std::string man_page();
 
 }  // namespace fsdp::cli

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/text/array_text.h"
 
-#include <algorithm>
-#include <cmath>
+#include <charconv>
 #include <cstring>
 #include <ostream>
 
@@ -17,23 +16,15 @@ using formats::Json;
 
 constexpr std::int64_t kEdge = 3;
 
-template <typename T>
-T number_of(std::span<const std::byte> element) {
-  T number;
-  std::memcpy(&number, element.data(), sizeof(T));
-  return number;
-}
-
-// Converts an element of a type narrower than float32.
-float small_float(DType dtype, std::span<const std::byte> element) {
+std::string float_element_text(DType dtype, std::span<const std::byte> element) {
+  if (dtype == DType::kFloat64) {
+    double number = 0;
+    std::memcpy(&number, element.data(), sizeof number);
+    return float_text(number);
+  }
   float number = 0;
   formats::cast(dtype, element, DType::kFloat32, std::as_writable_bytes(std::span(&number, 1)));
-  return number;
-}
-
-std::string float_element_text(DType dtype, std::span<const std::byte> element) {
-  if (dtype == DType::kFloat64) return float_text(number_of<double>(element));
-  return float_text(small_float(dtype, element));
+  return float_text(number);
 }
 
 DType part_type(DType dtype) {
@@ -42,20 +33,13 @@ DType part_type(DType dtype) {
 }
 
 Json float_json(DType dtype, std::span<const std::byte> element) {
-  if (dtype != DType::kFloat64) {
-    const float number = small_float(dtype, element);
-    // Finds the double whose shortest text is that of the float.
-    if (std::isfinite(number)) {
-      double same = 0;
-      const std::string text = float_text(number);
-      std::from_chars(text.data(), text.data() + text.size(), same);
-      return same;
-    }
-    return std::isnan(number) ? "NaN" : number > 0 ? "Infinity" : "-Infinity";
-  }
-  const auto number = number_of<double>(element);
-  if (std::isfinite(number)) return number;
-  return std::isnan(number) ? "NaN" : number > 0 ? "Infinity" : "-Infinity";
+  const std::string text = float_element_text(dtype, element);
+  if (text == "nan") return "NaN";
+  if (text.ends_with("inf")) return text == "inf" ? "Infinity" : "-Infinity";
+  // For a narrower type this is the double whose shortest text is that of the float.
+  double same = 0;
+  std::from_chars(text.data(), text.data() + text.size(), same);
+  return same;
 }
 
 std::string bytes_text(std::span<const std::byte> element) {
@@ -70,24 +54,11 @@ std::string bytes_text(std::span<const std::byte> element) {
 }
 
 Json integer_json(DType dtype, std::span<const std::byte> element) {
-  switch (dtype) {
-    case DType::kInt64:
-      return number_of<std::int64_t>(element);
-    case DType::kInt32:
-      return std::int64_t{number_of<std::int32_t>(element)};
-    case DType::kInt16:
-      return std::int64_t{number_of<std::int16_t>(element)};
-    case DType::kInt8:
-      return std::int64_t{number_of<std::int8_t>(element)};
-    case DType::kUInt8:
-      return std::int64_t{number_of<std::uint8_t>(element)};
-    case DType::kUInt16:
-      return std::int64_t{number_of<std::uint16_t>(element)};
-    case DType::kUInt32:
-      return std::int64_t{number_of<std::uint32_t>(element)};
-    default:
-      return number_of<std::uint64_t>(element);
-  }
+  std::uint64_t bits = 0;
+  std::memcpy(&bits, element.data(), element.size());
+  if (dtype >= DType::kUInt8) return bits;
+  const std::size_t free = 8 * (sizeof bits - element.size());
+  return static_cast<std::int64_t>(bits << free) >> free;  // repeats the sign
 }
 
 }  // namespace

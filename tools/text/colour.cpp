@@ -3,28 +3,12 @@
 
 #include <cstdlib>
 
+#include "formats/bytes/base/text.h"
+
 namespace fsdp::cli {
-namespace {
-
-constexpr const char* kPlain = "\x1b[0m";
-
-const char* sequence_of(Colour colour) {
-  switch (colour) {
-    case Colour::kRed:
-      return "\x1b[31m";
-    case Colour::kYellow:
-      return "\x1b[33m";
-    case Colour::kGreen:
-      break;
-  }
-  return "\x1b[32m";
-}
-
-}  // namespace
-
 std::string coloured(std::string_view text, Colour colour, bool shown) {
   if (!shown) return std::string(text);
-  return sequence_of(colour) + std::string(text) + kPlain;
+  return formats::cat("\x1b[", static_cast<int>(colour), "m", text, "\x1b[0m");
 }
 
 bool shows_colours(When when, bool terminal) {

@@ -9,7 +9,8 @@
 
 namespace fsdp::cli {
 
-enum class Colour { kRed, kYellow, kGreen };
+// The numbers are those of terminals (ECMA-48).
+enum class Colour { kRed = 31, kGreen = 32, kYellow = 33 };
 
 // Returns `text` in that colour; unchanged unless `shown`.
 std::string coloured(std::string_view text, Colour colour, bool shown);

@@ -130,8 +130,6 @@ Finding missing_file(const FileEntry& file, const Unread& unread, const WholeTen
                   "; ", tensors.whole, " of ", count_text(tensors.all, "tensor"),
                   tensors.whole == 1 ? " is whole" : " are whole"),
           .file = file.name,
-          .key = {},
-          .bytes = {},
           .hint = {tensors.whole == 0 ? Remedy::kNone : Remedy::kTakeWhole}};
 }
 
@@ -213,9 +211,7 @@ void check_names(const Index& index, Findings& findings) {
     if (what.empty()) return;
     findings.push_back({.code = ErrorCode::kName,
                         .message = what,
-                        .file = {},
                         .key = key,
-                        .bytes = {},
                         .severity = Finding::Severity::kWarning});
   };
   for (const TensorEntry& tensor : index.tensors) check(tensor.key, tensor.path);

@@ -29,15 +29,8 @@ using Severity = Finding::Severity;
 
 // Returns whether an error says nothing about the checkpoint itself.
 bool is_no_finding(ErrorCode code) {
-  switch (code) {
-    case ErrorCode::kUsage:
-    case ErrorCode::kNotFound:
-    case ErrorCode::kUnknownFormat:
-    case ErrorCode::kUnsupported:
-      return true;
-    default:
-      return is_no_answer(code);
-  }
+  return code == ErrorCode::kUsage || code == ErrorCode::kNotFound ||
+         code == ErrorCode::kUnknownFormat || code == ErrorCode::kUnsupported || is_no_answer(code);
 }
 
 class Examiner {
@@ -55,8 +48,9 @@ class Examiner {
 
   Examination run() {
     const std::string& path = wanted_.common.path;
-    for (const std::string& part : whole_ ? formats::parts_of_step(path) : no_parts_)
-      read_part(part);
+    if (whole_) {
+      for (const std::string& part : formats::parts_of_step(path)) read_part(part);
+    }
     if (examination_.parts.empty()) {
       // If the checkpoint could not be opened, its own files are unknown.
       const auto files = read(path, "");
@@ -68,7 +62,7 @@ class Examiner {
     }
     options_.on_progress = {};
     // If only some keys are checked, most data need not be read for the seal.
-    options_.fast = wanted_.fast || !wanted_.common.keys.everything();
+    options_.fast = wanted_.fast || !whole_;
     examination_.sealing = check_sealing(path, options_, false, examination_.report.findings);
     return std::move(examination_);
   }
@@ -172,9 +166,6 @@ class Examiner {
   static Finding finding_of(const Error& error) {
     return {.code = error.code(),
             .message = error.what(),
-            .file = {},
-            .key = {},
-            .bytes = {},
             .severity = formats::severity_of(error.code()),
             .hint = error.hint()};
   }
@@ -193,7 +184,6 @@ class Examiner {
   const ExaminationOptions& wanted_;
   const std::string& verb_;
   const Streams& streams_;
-  const std::vector<std::string> no_parts_;
   formats::VerifyOptions options_;
   formats::FileCrcs crcs_;
   bool whole_ = true;
@@ -245,18 +235,11 @@ bool judge(const ExaminationOptions& options, Examination& examination) {
       !matches_whole(examination.sealing)) {
     findings.push_back(
         {.code = ErrorCode::kUnchecked,
-         .message = cat(examination.report.bytes_unchecked, " bytes carry no checksum"),
-         .file = {},
-         .key = {},
-         .bytes = {}});
+         .message = cat(examination.report.bytes_unchecked, " bytes carry no checksum")});
   }
   if (options.require_seal && !is_sealed(examination.sealing)) {
-    findings.push_back({.code = ErrorCode::kUnsealed,
-                        .message = "has no seal",
-                        .file = {},
-                        .key = {},
-                        .bytes = {},
-                        .hint = {Remedy::kSeal}});
+    findings.push_back(
+        {.code = ErrorCode::kUnsealed, .message = "has no seal", .hint = {Remedy::kSeal}});
   }
   if (options.strict) {
     for (Finding& finding : findings) {

@@ -9,7 +9,7 @@
 
 #include "formats/state/checkpoint/checkpoint.h"
 #include "tools/base/common.h"
-#include "tools/base/verb.h"
+#include "tools/base/option_set.h"
 #include "tools/verbs/checking/sealing.h"
 
 namespace fsdp::cli {

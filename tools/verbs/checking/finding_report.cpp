@@ -9,6 +9,7 @@
 #include "tools/base/remedy.h"
 #include "tools/text/colour.h"
 #include "tools/text/terminal_text.h"
+#include "tools/text/value_text.h"
 
 namespace fsdp::cli {
 
@@ -41,17 +42,19 @@ void throw_if_unread(const formats::Findings& findings, const std::string& path,
   throw Error(first->code, message, first->hint);
 }
 
-formats::Json finding_json(const formats::Finding& finding) {
-  formats::Json::Object object;
-  object.emplace_back("severity", formats::severity_name(finding.severity));
-  object.emplace_back("code", code_name(finding.code));
-  object.emplace_back("file", finding.file.empty() ? formats::Json() : formats::Json(finding.file));
-  object.emplace_back("key", finding.key.empty() ? formats::Json() : formats::Json(finding.key));
-  object.emplace_back("begin",
-                      finding.bytes ? formats::Json(finding.bytes->begin) : formats::Json());
-  object.emplace_back("end", finding.bytes ? formats::Json(finding.bytes->end) : formats::Json());
-  object.emplace_back("message", message_of(finding));
-  return object;
+formats::Json::Array findings_json(const formats::Findings& findings) {
+  formats::Json::Array all;
+  for (const formats::Finding& finding : findings) {
+    all.push_back(formats::Json::Object{
+        {"severity", formats::severity_name(finding.severity)},
+        {"code", code_name(finding.code)},
+        {"file", text_or_null(finding.file)},
+        {"key", text_or_null(finding.key)},
+        {"begin", finding.bytes ? formats::Json(finding.bytes->begin) : formats::Json()},
+        {"end", finding.bytes ? formats::Json(finding.bytes->end) : formats::Json()},
+        {"message", message_of(finding)}});
+  }
+  return all;
 }
 
 }  // namespace fsdp::cli

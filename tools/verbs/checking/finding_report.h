@@ -18,7 +18,7 @@ void throw_if_unread(const formats::Findings& findings, const std::string& path,
 // With colours, its first word is red if the checkpoint is damaged or unsafe, else yellow.
 void print_finding(const formats::Finding& finding, const Streams& streams);
 
-// Returns {"severity", "code", "file", "key", "begin", "end", "message"}.
-formats::Json finding_json(const formats::Finding& finding);
+// Returns [{"severity", "code", "file", "key", "begin", "end", "message"}].
+formats::Json::Array findings_json(const formats::Findings& findings);
 
 }  // namespace fsdp::cli

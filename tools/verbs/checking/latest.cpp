@@ -33,13 +33,12 @@ class LatestVerb : public Verb {
                                                "for certain, so the newest is unknown");
     }
     if (common.json) {
-      formats::Json::Object object;
-      object.emplace_back("schema", "fsdp-ckpt/latest/1");
-      object.emplace_back("path", common.path);
-      object.emplace_back("newest_sound",
-                          any ? formats::Json(found.sound.front()) : formats::Json());
-      object.emplace_back("step", any ? step_json(found.sound.front()) : formats::Json());
-      object.emplace_back("passed_over", passed_over_json(found.passed));
+      formats::Json::Object object{
+          {"schema", "fsdp-ckpt/latest/1"},
+          {"path", common.path},
+          {"newest_sound", any ? formats::Json(found.sound.front()) : formats::Json()},
+          {"step", any ? step_json(found.sound.front()) : formats::Json()},
+          {"passed_over", passed_over_json(found.passed)}};
       streams.out << formats::to_text(formats::Json(std::move(object)), 1) << '\n';
     } else if (any) {
       // Scripts get the bytes of the name; for a terminal, control characters are escaped.

@@ -220,17 +220,17 @@ class PruneVerb : public Verb {
     if (verdicts.empty()) {
       for (const RunMember& member : members) add_kept(member, "fewer sound ones than --keep");
     }
-    formats::Json::Object object;
-    object.emplace_back("schema", "fsdp-ckpt/prune/1");
-    object.emplace_back("path", common.path);
-    object.emplace_back("keep", static_cast<std::uint64_t>(*keep_));
-    object.emplace_back("dry_run", dry_run_);
-    object.emplace_back("newest_sound",
-                        found.sound.empty() ? formats::Json() : formats::Json(found.sound.front()));
-    object.emplace_back("removed", std::move(removed));
-    object.emplace_back("bytes", bytes);
-    object.emplace_back("kept", std::move(kept));
-    object.emplace_back("passed_over", passed_over_json(found.passed));
+    formats::Json::Object object{
+        {"schema", "fsdp-ckpt/prune/1"},
+        {"path", common.path},
+        {"keep", static_cast<std::uint64_t>(*keep_)},
+        {"dry_run", dry_run_},
+        {"newest_sound",
+         found.sound.empty() ? formats::Json() : formats::Json(found.sound.front())},
+        {"removed", std::move(removed)},
+        {"bytes", bytes},
+        {"kept", std::move(kept)},
+        {"passed_over", passed_over_json(found.passed)}};
     streams.out << formats::to_text(formats::Json(std::move(object)), 1) << '\n';
   }
 

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <string_view>
 
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"

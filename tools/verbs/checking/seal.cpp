@@ -14,6 +14,7 @@
 #include "formats/families/runs/steps.h"
 #include "formats/front/open.h"
 #include "tools/base/progress.h"
+#include "tools/base/reading.h"
 #include "tools/base/verbs.h"
 #include "tools/verbs/checking/examination.h"
 #include "tools/verbs/checking/finding_report.h"
@@ -126,8 +127,7 @@ class SealVerb : public Verb {
     }
     if (common.quiet && !dry_run_) return;
     out << path << (dry_run_ ? ": would be sealed, " : ": sealed, ")
-        << formats::group_digits(files_.size()) << (files_.size() == 1 ? " file, " : " files, ")
-        << formats::human_bytes(bytes());
+        << counted(files_.size(), "file") << ", " << formats::human_bytes(bytes());
     if (report_.bytes_unchecked != 0) {
       out << ", " << formats::human_bytes(report_.bytes_unchecked)
           << " of it carried no checksum: sealed as it is";
@@ -142,8 +142,6 @@ class SealVerb : public Verb {
       if (!dry_run_) one.emplace_back("crc32", formats::hex32(file.crc));
       files.emplace_back(std::move(one));
     }
-    formats::Json::Array findings;
-    for (const Finding& finding : report_.findings) findings.push_back(finding_json(finding));
     const formats::Json::Object object{{"schema", "fsdp-ckpt/seal/1"},
                                        {"path", common.path},
                                        {"output", shown_},
@@ -152,8 +150,8 @@ class SealVerb : public Verb {
                                        {"files", std::move(files)},
                                        {"bytes", bytes()},
                                        {"bytes_unchecked", report_.bytes_unchecked},
-                                       {"findings", std::move(findings)}};
-    out << formats::to_text(formats::Json(object), 1) << '\n';
+                                       {"findings", findings_json(report_.findings)}};
+    out << formats::to_text(object, 1) << '\n';
   }
 
   bool dry_run_ = false;

@@ -4,10 +4,8 @@
 #include <algorithm>
 #include <filesystem>
 #include <iterator>
-#include <utility>
 
 #include "formats/bytes/base/error.h"
-#include "formats/bytes/base/text.h"
 #include "formats/families/checks/newer_data.h"
 #include "formats/families/checks/seal_check.h"
 
@@ -23,18 +21,9 @@ void take(formats::Findings from, formats::Findings& findings) {
                   std::make_move_iterator(from.end()));
 }
 
-std::string state_name(SealState state) {
-  switch (state) {
-    case SealState::kMatches:
-      return "matches";
-    case SealState::kDiffers:
-      return "differs";
-    case SealState::kUnreadable:
-      return "unreadable";
-    case SealState::kNone:
-      break;
-  }
-  return "none";
+const char* state_name(SealState state) {
+  if (state == SealState::kMatches) return "matches";
+  return state == SealState::kDiffers ? "differs" : "unreadable";
 }
 
 bool proves(const SealReport& report) {

@@ -3,12 +3,10 @@
 // checksums beside it with the files.
 #pragma once
 
-#include <optional>
 #include <string>
 
 #include "formats/bytes/base/json.h"
 #include "formats/families/checks/seal_check.h"
-#include "tools/base/common.h"
 
 namespace fsdp::cli {
 

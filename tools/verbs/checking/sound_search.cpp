@@ -24,15 +24,8 @@ using formats::Finding;
 // Returns whether the error means that there is no sound checkpoint at the path, not only that the
 // path could not be read.
 bool is_passed_over(ErrorCode code) {
-  switch (code) {
-    case ErrorCode::kNotFound:
-    case ErrorCode::kUnknownFormat:
-    case ErrorCode::kUnsupported:
-    case ErrorCode::kChanged:
-      return true;
-    default:
-      return false;
-  }
+  return code == ErrorCode::kNotFound || code == ErrorCode::kUnknownFormat ||
+         code == ErrorCode::kUnsupported || code == ErrorCode::kChanged;
 }
 
 // Returns the finding that makes a checkpoint unsound: damage before unknown.

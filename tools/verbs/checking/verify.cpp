@@ -5,11 +5,13 @@
 
 #include "formats/bytes/base/json.h"
 #include "formats/bytes/base/text.h"
+#include "tools/base/reading.h"
 #include "tools/base/remedy.h"
 #include "tools/base/runs.h"
 #include "tools/base/verbs.h"
 #include "tools/text/colour.h"
 #include "tools/text/terminal_text.h"
+#include "tools/text/value_text.h"
 #include "tools/verbs/checking/examination.h"
 #include "tools/verbs/checking/finding_report.h"
 #include "tools/verbs/checking/sealing.h"
@@ -45,27 +47,23 @@ Verdict verdict_of(const formats::Findings& findings) {
 }
 
 formats::Json::Object outcome_json(const Examination& outcome, bool answer) {
-  formats::Json::Array findings;
-  for (const Finding& finding : outcome.report.findings) findings.push_back(finding_json(finding));
-  formats::Json::Object object;
-  object.emplace_back("schema", "fsdp-ckpt/verify/1");
-  object.emplace_back("path", outcome.path);
-  object.emplace_back("format",
-                      outcome.format.empty() ? formats::Json() : formats::Json(outcome.format));
-  object.emplace_back("sound", answer);
-  object.emplace_back("verdict", verdict_of(outcome.report.findings).word);
-  object.emplace_back("items", outcome.report.items);
-  object.emplace_back("bytes_checked", outcome.report.bytes_checked);
-  object.emplace_back("bytes_unchecked", outcome.report.bytes_unchecked);
-  object.emplace_back("seal", sealing_json(outcome.sealing.seal));
-  object.emplace_back("integrity", sealing_json(outcome.sealing.integrity));
+  formats::Json::Object object{{"schema", "fsdp-ckpt/verify/1"},
+                               {"path", outcome.path},
+                               {"format", text_or_null(outcome.format)},
+                               {"sound", answer},
+                               {"verdict", verdict_of(outcome.report.findings).word},
+                               {"items", outcome.report.items},
+                               {"bytes_checked", outcome.report.bytes_checked},
+                               {"bytes_unchecked", outcome.report.bytes_unchecked},
+                               {"seal", sealing_json(outcome.sealing.seal)},
+                               {"integrity", sealing_json(outcome.sealing.integrity)}};
   formats::Json::Array parts;
   for (const std::string& part : outcome.parts) {
     parts.emplace_back(formats::Json::Object{
         {"path", part}, {"verdict", verdict_of(findings_of_part(outcome, part)).word}});
   }
   object.emplace_back("parts", std::move(parts));
-  object.emplace_back("findings", std::move(findings));
+  object.emplace_back("findings", findings_json(outcome.report.findings));
   return object;
 }
 
@@ -114,8 +112,8 @@ std::string summary(const VerifyCommand& command, const Examination& outcome, bo
   if (count(report.findings, Severity::kDamage) + count(report.findings, Severity::kUnsafe) != 0)
     return text;
   return cat(text, counts.empty() ? "" : "; otherwise sound", sealing_text(outcome.sealing), ", ",
-             formats::group_digits(report.items), report.items == 1 ? " item in " : " items in ",
-             outcome.files, outcome.files == 1 ? " file" : " files", checks_text(command, outcome));
+             counted(report.items, "item"), " in ", outcome.files,
+             outcome.files == 1 ? " file" : " files", checks_text(command, outcome));
 }
 
 void print_text(const VerifyCommand& command, const Examination& outcome, bool answer,
@@ -152,9 +150,6 @@ int verify(const VerifyCommand& command, const Streams& streams, formats::Json::
   if (!command.lost.empty()) {
     outcome.report.findings.push_back({.code = ErrorCode::kShardMissing,
                                        .message = command.lost,
-                                       .file = {},
-                                       .key = {},
-                                       .bytes = {},
                                        .severity = Severity::kWarning});
   }
   ModelFinding model;
@@ -182,12 +177,10 @@ int verify(const VerifyCommand& command, const Streams& streams, formats::Json::
 
 // Returns the --json object for a checkpoint of a run that could not be verified.
 formats::Json::Object unverified_json(const std::string& path, const Error& error) {
-  formats::Json::Object object;
-  object.emplace_back("path", formats::escape(path));
-  object.emplace_back("sound", false);
-  object.emplace_back("code", code_name(error.code()));
-  object.emplace_back("message", message_of(error));
-  return object;
+  return formats::Json::Object{{"path", formats::escape(path)},
+                               {"sound", false},
+                               {"code", code_name(error.code())},
+                               {"message", message_of(error)}};
 }
 
 // Verifies one checkpoint after another, and reports which are sound.  A checkpoint that cannot be
@@ -223,11 +216,10 @@ int verify_run(VerifyCommand command, const std::vector<formats::Step>& steps,
   const std::string newest =
       sound.empty() ? std::string() : newest_first(std::move(sound)).front().path.native();
   if (command.examined.common.json) {
-    formats::Json::Object object;
-    object.emplace_back("schema", "fsdp-ckpt/verify-run/1");
-    object.emplace_back("path", named);
-    object.emplace_back("sound", worst == 0);
-    object.emplace_back("newest_sound", newest.empty() ? formats::Json() : formats::Json(newest));
+    formats::Json::Object object{{"schema", "fsdp-ckpt/verify-run/1"},
+                                 {"path", named},
+                                 {"sound", worst == 0},
+                                 {"newest_sound", text_or_null(newest)}};
     object.emplace_back("checkpoints", std::move(checkpoints));
     print_json(std::move(object), streams.out);
   } else if (!command.examined.common.quiet || worst != 0) {

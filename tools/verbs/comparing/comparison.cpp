@@ -86,24 +86,18 @@ class Comparer {
 
   void only(std::size_t side, const std::string& key, const Index::EntryRef& ref) {
     if (!ref.is_tensor && options_.ignore_values) return;
-    Difference difference{};
-    difference.kind = side == 0 ? DifferenceKind::kOnlyA : DifferenceKind::kOnlyB;
-    difference.key = key;
-    std::string& text = side == 0 ? difference.a : difference.b;
-    text = sides_[side].text(ref);
+    std::string text = sides_[side].text(ref);
     if (sides_[1 - side].has(key)) text += ", under keys of other types";
-    result_.differences.push_back(std::move(difference));
+    if (side == 0) {
+      add(DifferenceKind::kOnlyA, key, std::move(text), {});
+    } else {
+      add(DifferenceKind::kOnlyB, key, {}, std::move(text));
+    }
   }
 
   void add(DifferenceKind kind, const std::string& key, std::string a, std::string b,
            std::string where = {}) {
-    Difference difference{};
-    difference.kind = kind;
-    difference.key = key;
-    difference.a = std::move(a);
-    difference.b = std::move(b);
-    difference.where = std::move(where);
-    result_.differences.push_back(std::move(difference));
+    result_.differences.push_back({kind, key, std::move(a), std::move(b), {}, std::move(where)});
   }
 
   void both(const std::string& key, const Index::EntryRef& a, const Index::EntryRef& b) {
@@ -282,23 +276,9 @@ class Comparer {
 }  // namespace
 
 std::string kind_word(DifferenceKind kind) {
-  switch (kind) {
-    case DifferenceKind::kOnlyA:
-      return "only_a";
-    case DifferenceKind::kOnlyB:
-      return "only_b";
-    case DifferenceKind::kKind:
-      return "kind";
-    case DifferenceKind::kDtype:
-      return "dtype";
-    case DifferenceKind::kShape:
-      return "shape";
-    case DifferenceKind::kValue:
-      return "value";
-    case DifferenceKind::kTensor:
-      break;
-  }
-  return "tensor";
+  constexpr const char* kWords[] = {"only_a", "only_b", "kind",  "dtype",
+                                    "shape",  "value",  "tensor"};
+  return kWords[static_cast<std::size_t>(kind)];
 }
 
 std::vector<std::int64_t> place_of(std::uint64_t at, const std::vector<std::int64_t>& shape) {

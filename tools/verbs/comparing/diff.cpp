@@ -7,8 +7,7 @@
 #include "tools/base/verbs.h"
 #include "tools/verbs/comparing/change.h"
 #include "tools/verbs/comparing/comparison.h"
-#include "tools/verbs/comparing/diff_json.h"
-#include "tools/verbs/comparing/diff_text.h"
+#include "tools/verbs/comparing/diff_report.h"
 
 namespace fsdp::cli {
 namespace {
@@ -89,7 +88,7 @@ class DiffVerb : public Verb {
     if (fold) changes = folded(changes, found.compared);
     const std::size_t all = streams.columns == 0 ? SIZE_MAX : kTerminalLimit;
     const std::size_t limit = limit_ ? static_cast<std::size_t>(*limit_) : all;
-    print_diff_text(options_, found, ranked(std::move(changes)), {limit, fold, unit}, streams);
+    print_diff_text(options_, found, ranked(std::move(changes)), unit, limit, fold, streams);
   }
 
   DiffOptions options_;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/verbs/comparing/diff_json.h"
-
+// The JSON of `diff`.
 #include <ostream>
 #include <utility>
 
 #include "formats/bytes/base/json.h"
 #include "formats/bytes/base/json_writer.h"
 #include "tools/text/value_text.h"
+#include "tools/verbs/comparing/diff_report.h"
 
 namespace fsdp::cli {
 namespace {
@@ -14,11 +14,10 @@ namespace {
 using formats::Json;
 
 Json difference_json(const Difference& difference) {
-  Json::Object object;
-  object.emplace_back("what", kind_word(difference.kind));
-  object.emplace_back("key", difference.key);
-  object.emplace_back("a", text_or_null(difference.a));
-  object.emplace_back("b", text_or_null(difference.b));
+  Json::Object object{{"what", kind_word(difference.kind)},
+                      {"key", difference.key},
+                      {"a", text_or_null(difference.a)},
+                      {"b", text_or_null(difference.b)}};
   if (difference.kind == DifferenceKind::kOnlyA || difference.kind == DifferenceKind::kOnlyB)
     object.emplace_back("nearest", text_or_null(difference.hint));
   if (difference.kind == DifferenceKind::kValue) object.emplace_back("where", difference.where);
@@ -26,9 +25,8 @@ Json difference_json(const Difference& difference) {
 }
 
 Json place_json(std::uint64_t at, const std::vector<std::int64_t>& shape) {
-  Json::Array numbers;
-  for (const std::int64_t number : place_of(at, shape)) numbers.emplace_back(number);
-  return numbers;
+  const std::vector<std::int64_t> place = place_of(at, shape);
+  return Json::Array(place.begin(), place.end());
 }
 
 void add_norms(Json::Object& object, const Change& change) {
@@ -41,20 +39,19 @@ void add_norms(Json::Object& object, const Change& change) {
 
 Json tensor_json(const ComparedTensor& tensor, const Change& change) {
   const formats::TensorDifference& figures = tensor.figures;
-  Json::Object object;
-  object.emplace_back("what", kind_word(DifferenceKind::kTensor));
-  object.emplace_back("key", tensor.key);
-  object.emplace_back("a", std::string(formats::torch_name(tensor.a)));
-  object.emplace_back("b", std::string(formats::torch_name(tensor.b)));
-  object.emplace_back("elements", figures.count);
-  object.emplace_back("unequal", figures.unequal);
-  object.emplace_back("different", figures.different);
-  object.emplace_back("first", place_json(figures.first, tensor.shape));
-  object.emplace_back("max_abs", figures.max_abs);
-  object.emplace_back("max_abs_at",
-                      figures.max_abs == 0 ? Json() : place_json(figures.max_abs_at, tensor.shape));
-  object.emplace_back("max_rel", figures.max_rel);
-  object.emplace_back("max_ulp", figures.max_ulp ? Json(*figures.max_ulp) : Json());
+  Json::Object object{
+      {"what", kind_word(DifferenceKind::kTensor)},
+      {"key", tensor.key},
+      {"a", std::string(formats::torch_name(tensor.a))},
+      {"b", std::string(formats::torch_name(tensor.b))},
+      {"elements", figures.count},
+      {"unequal", figures.unequal},
+      {"different", figures.different},
+      {"first", place_json(figures.first, tensor.shape)},
+      {"max_abs", figures.max_abs},
+      {"max_abs_at", figures.max_abs == 0 ? Json() : place_json(figures.max_abs_at, tensor.shape)},
+      {"max_rel", figures.max_rel},
+      {"max_ulp", figures.max_ulp ? Json(*figures.max_ulp) : Json()}};
   add_norms(object, change);
   object.emplace_back("nan_a", figures.nan_left);
   object.emplace_back("nan_b", figures.nan_right);
@@ -62,22 +59,16 @@ Json tensor_json(const ComparedTensor& tensor, const Change& change) {
 }
 
 Json group_json(const Change& change) {
-  Json::Object object;
-  object.emplace_back("name", change.name);
-  object.emplace_back("tensors", change.tensors);
-  object.emplace_back("changed", change.changed);
-  object.emplace_back("elements", change.elements);
-  object.emplace_back("different", change.different);
-  object.emplace_back("max_abs", change.max_abs);
+  Json::Object object{{"name", change.name},           {"tensors", change.tensors},
+                      {"changed", change.changed},     {"elements", change.elements},
+                      {"different", change.different}, {"max_abs", change.max_abs}};
   add_norms(object, change);
   return object;
 }
 
 Json tolerance_json(const DiffOptions& options) {
   const formats::Tolerance& tolerance = options.tolerance;
-  Json::Object object;
-  object.emplace_back("exact", tolerance.exact);
-  object.emplace_back("close", options.close);
+  Json::Object object{{"exact", tolerance.exact}, {"close", options.close}};
   // --close has a tolerance for each dtype, so there is no single number.
   const auto number = [&](bool given, double value) {
     return tolerance.exact || (options.close && !given) ? Json() : Json(value);

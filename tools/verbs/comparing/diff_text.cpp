@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/verbs/comparing/diff_text.h"
-
+// The text of `diff`.
 #include <algorithm>
 #include <map>
 #include <ostream>
@@ -12,6 +11,7 @@
 #include "tools/text/colour.h"
 #include "tools/text/table.h"
 #include "tools/text/terminal_text.h"
+#include "tools/verbs/comparing/diff_report.h"
 #include "tools/verbs/contents/folded_keys.h"
 
 namespace fsdp::cli {
@@ -177,17 +177,17 @@ std::string summary(const DiffOptions& options, const Comparison& found, bool co
 }  // namespace
 
 void print_diff_text(const DiffOptions& options, const Comparison& found,
-                     const std::vector<Change>& changes, const DiffListing& listing,
-                     const Streams& streams) {
+                     const std::vector<Change>& changes, ChangeUnit unit, std::size_t limit,
+                     bool fold, const Streams& streams) {
   if (found.same() && options.common.quiet) return;
-  const auto keys = listing.fold ? folded_key_rows(found.differences) : key_rows(found.differences);
-  const std::size_t some_keys = std::min(listing.limit, keys.size());
-  const std::size_t some_changes = std::min(listing.limit - some_keys, changes.size());
+  const auto keys = fold ? folded_key_rows(found.differences) : key_rows(found.differences);
+  const std::size_t some_keys = std::min(limit, keys.size());
+  const std::size_t some_changes = std::min(limit - some_keys, changes.size());
   Table table({Column::kWhole, Column::kName, Column::kWhole});
   for (const KeyRow& row : std::span(keys).first(some_keys))
     table.add({kind_text(row.kind), formats::escape(row.name), formats::escape(row.text)});
   table.print(streams.out, streams.columns);
-  ChangeTable rows(found, listing.unit);
+  ChangeTable rows(found, unit);
   for (const Change& change : std::span(changes).first(some_changes)) rows.add(change);
   if (some_keys != 0 && some_changes != 0) streams.out << '\n';
   if (some_changes != 0) rows.print(streams);

@@ -48,7 +48,7 @@ string(REPLACE "@SCRIPT_HASH@" "${script_hash}" page "${page}")
 string(REPLACE "@STYLE@" "${style}" page "${page}")
 string(REPLACE "@SCRIPT@" "${script}" page "${page}")
 
-set(source "// Made of tools/verbs/contents/inspect_page.{html,css,js} by tools/verbs/contents/embed_page.cmake.\n#include \"tools/verbs/contents/inspect_html.h\"\n\nnamespace fsdp::cli {\n\n")
+set(source "// Made of tools/verbs/contents/inspect_page.{html,css,js} by tools/verbs/contents/embed_page.cmake.\n#include \"tools/verbs/contents/inspect.h\"\n\nnamespace fsdp::cli {\n\n")
 foreach(mark TITLE DATA)
   string(FIND "${page}" "@${mark}@" at)
   if(at EQUAL -1)

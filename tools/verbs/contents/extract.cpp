@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
+#include <iterator>
 #include <ostream>
 #include <sstream>
 
@@ -122,14 +123,20 @@ class ExtractVerb : public Verb {
                   cat(checkpoint->description().path, ": ", formats::quote(wanted.key, 200),
                       " is not among the keys that --keys and --exclude select"));
     }
-    const bool is_key = find_key(checkpoint->index().tensors, wanted.key) ||
-                        find_key(checkpoint->index().values, wanted.key);
-    if (!is_key && is_glob(word_)) return extract_all(*checkpoint, common, streams);
-    if (const auto value = find_key(checkpoint->index().values, wanted.key)) {
+    const bool is_tensor = find_key(checkpoint->index().tensors, wanted.key).has_value();
+    const auto value = find_key(checkpoint->index().values, wanted.key);
+    if (!is_tensor && !value && is_glob(word_)) return extract_all(*checkpoint, common, streams);
+    if (value) {
       print_value(*checkpoint, wanted, *value, common, streams);
       return 0;
     }
-    if (!find_key(checkpoint->index().tensors, wanted.key)) no_such_key(*checkpoint, wanted.key);
+    if (!is_tensor) {
+      const std::string near = nearest_key(checkpoint->index(), wanted.key);
+      throw Error(ErrorCode::kNotFound,
+                  cat(checkpoint->description().path, ": no key ", formats::quote(wanted.key, 200),
+                      near.empty() ? "; fsdp-ckpt inspect lists them"
+                                   : "; did you mean " + formats::quote(near, 200) + "?"));
+    }
     checkpoint->keep([&](const std::string& key) { return key == wanted.key; });
     const Extraction extraction = extraction_of(*checkpoint, wanted);
     check_files(*checkpoint);
@@ -143,17 +150,9 @@ class ExtractVerb : public Verb {
   }
 
  private:
-  std::string place(const Extraction& extraction, const std::string& key) const {
-    return cat(extraction.checkpoint->description().path, ": ", formats::quote(key, 200));
-  }
-
-  [[noreturn]] void no_such_key(const formats::Checkpoint& checkpoint,
-                                const std::string& key) const {
-    const std::string near = nearest_key(checkpoint.index(), key);
-    throw Error(ErrorCode::kNotFound,
-                cat(checkpoint.description().path, ": no key ", formats::quote(key, 200),
-                    near.empty() ? "; fsdp-ckpt inspect lists them"
-                                 : "; did you mean " + formats::quote(near, 200) + "?"));
+  static std::string place(const Extraction& extraction) {
+    return cat(extraction.checkpoint->description().path, ": ",
+               formats::quote(extraction.entry().key, 200));
   }
 
   static void check_piped(const CommonOptions& common, const Streams& streams) {
@@ -188,70 +187,44 @@ class ExtractVerb : public Verb {
     std::vector<std::string> names;
     std::uint64_t bytes = 0;
     for (const std::size_t number : natural_order(index)) {
-      const Wanted wanted{index.tensors[number].key, std::nullopt};
-      extractions.push_back(extraction_of(checkpoint, wanted, number));
+      const std::string& key = index.tensors[number].key;
+      extractions.push_back(extraction_of(checkpoint, {key, std::nullopt}, number));
       check_tensor(extractions.back());
-      try {
-        layouts.push_back(make_tensor_file(format, extractions.back()));
-      } catch (const Error& error) {
-        throw error.in(place(extractions.back(), wanted.key));
-      }
-      names.push_back(file_name_of(wanted.key, format));
+      layouts.push_back(layout_of(format, extractions.back()));
+      names.push_back(file_name_of(key, format));
       bytes += layouts.back()->bytes();
     }
     formats::CopyResult result;
     if (writing_.dry_run) {
-      check_space(bytes);
+      check_free(writing_.destination, bytes);
     } else {
       result = write_tensor_folder(extractions, layouts, names, writing_.destination,
                                    output_options(format, common), common, streams);
       note_placed(writing_.destination);
     }
-    report_all(extractions, layouts, names, format, bytes, result, common, streams);
+    Json::Array files;
+    for (std::size_t i = 0; common.json && i < names.size(); ++i) {
+      files.push_back(
+          Json::Object{{"name", names[i]},
+                       {"key", extractions[i].entry().key},
+                       {"dtype", std::string(formats::torch_name(extractions[i].dtype))},
+                       {"shape", numbers(extractions[i].slice.shape())},
+                       {"bytes", layouts[i]->bytes()}});
+    }
+    Json::Object members;
+    members.emplace_back("files", std::move(files));
+    report_output(head(word_, "torch.Tensor", common), std::move(members),
+                  counted(names.size(), "file"), format, bytes, result, common, streams);
     return 0;
   }
 
-  void check_space(std::uint64_t bytes) const {
-    if (writing_.destination != kStandardOutput) check_free(writing_.destination, bytes);
-  }
-
-  void report_all(const std::vector<Extraction>& extractions,
-                  const std::vector<std::unique_ptr<TensorFile>>& layouts,
-                  const std::vector<std::string>& names, const std::string& format,
-                  std::uint64_t bytes, const formats::CopyResult& result,
-                  const CommonOptions& common, const Streams& streams) const {
-    if (common.json) {
-      Json::Array files;
-      for (std::size_t i = 0; i < names.size(); ++i) {
-        Json::Object file;
-        file.emplace_back("name", names[i]);
-        file.emplace_back("key", extractions[i].entry().key);
-        file.emplace_back("dtype", std::string(formats::torch_name(extractions[i].dtype)));
-        file.emplace_back("shape", numbers(extractions[i].slice.shape()));
-        file.emplace_back("bytes", layouts[i]->bytes());
-        files.emplace_back(std::move(file));
-      }
-      Json::Object object;
-      object.emplace_back("schema", "fsdp-ckpt/extract/1");
-      object.emplace_back("path", common.path);
-      object.emplace_back("key", word_);
-      object.emplace_back("type", "torch.Tensor");
-      object.emplace_back("output", writing_.destination);
-      object.emplace_back("format", format);
-      object.emplace_back("dry_run", writing_.dry_run);
-      object.emplace_back("files", std::move(files));
-      object.emplace_back("bytes", bytes);
-      object.emplace_back("unchecked_bytes", result.unchecked_bytes);
-      streams.out << formats::to_text(object, 1) << '\n';
-      return;
+  static std::unique_ptr<TensorFile> layout_of(const std::string& format,
+                                               const Extraction& extraction) {
+    try {
+      return make_tensor_file(format, extraction);
+    } catch (const Error& error) {
+      throw error.in(place(extraction));
     }
-    if (common.quiet && !writing_.dry_run) return;
-    streams.out << (writing_.dry_run ? "would write " : "") << formats::escape(writing_.destination)
-                << ": " << counted(names.size(), "file") << ", " << formats::human_bytes(bytes);
-    if (result.unchecked_bytes != 0)
-      streams.out << ", " << formats::human_bytes(result.unchecked_bytes)
-                  << " read carry no checksum";
-    streams.out << '\n';
   }
 
   Extraction extraction_of(const formats::Checkpoint& checkpoint, const Wanted& wanted,
@@ -266,13 +239,13 @@ class ExtractVerb : public Verb {
       extraction.slice =
           wanted.slice ? parse_slice(*wanted.slice, tensor.shape) : whole_slice(tensor.shape);
     } catch (const Error& error) {
-      throw error.in(place(extraction, wanted.key));
+      throw error.in(place(extraction));
     }
     if (dtype_.empty()) return extraction;
     const formats::DType dtype = floating_dtype(dtype_);
     if (!formats::is_floating(tensor.dtype))
       throw Error(ErrorCode::kUnsupported,
-                  cat(place(extraction, wanted.key), ": is ", formats::torch_name(tensor.dtype),
+                  cat(place(extraction), ": is ", formats::torch_name(tensor.dtype),
                       "; --dtype casts floating tensors"));
     extraction.dtype = dtype;
     return extraction;
@@ -297,24 +270,22 @@ class ExtractVerb : public Verb {
     if (bytes > most)
       throw Error(
           most == kMaxBytes ? ErrorCode::kLimitSize : ErrorCode::kLimitRatio,
-          cat(extraction.checkpoint->description().path, ": ", formats::quote(tensor.key, 200),
-              ": ", formats::human_bytes(bytes), " are to be read, at most ",
+          cat(place(extraction), ": ", formats::human_bytes(bytes), " are to be read, at most ",
               formats::human_bytes(most), " are; take a slice"));
   }
 
   static Json::Array numbers(const std::vector<std::int64_t>& shape) {
-    Json::Array array;
-    for (const std::int64_t size : shape) array.emplace_back(size);
-    return array;
+    return Json::Array(shape.begin(), shape.end());
   }
 
-  Json::Object report(const Extraction& extraction, const Wanted& wanted,
-                      const CommonOptions& common) const {
-    Json::Object object;
-    object.emplace_back("schema", "fsdp-ckpt/extract/1");
-    object.emplace_back("path", common.path);
-    object.emplace_back("key", wanted.key);
-    object.emplace_back("type", "torch.Tensor");
+  static Json::Object head(const std::string& key, const std::string& type,
+                           const CommonOptions& common) {
+    return {{"schema", "fsdp-ckpt/extract/1"}, {"path", common.path}, {"key", key}, {"type", type}};
+  }
+
+  static Json::Object report(const Extraction& extraction, const Wanted& wanted,
+                             const CommonOptions& common) {
+    Json::Object object = head(wanted.key, "torch.Tensor", common);
     object.emplace_back("dtype", std::string(formats::torch_name(extraction.dtype)));
     object.emplace_back("shape", numbers(extraction.slice.shape()));
     object.emplace_back("slice", wanted.slice ? Json(*wanted.slice) : Json());
@@ -334,11 +305,7 @@ class ExtractVerb : public Verb {
       streams.out << value_text(value, kWholeValueText) << '\n';
       return;
     }
-    Json::Object object;
-    object.emplace_back("schema", "fsdp-ckpt/extract/1");
-    object.emplace_back("path", common.path);
-    object.emplace_back("key", wanted.key);
-    object.emplace_back("type", type_name(value));
+    Json::Object object = head(wanted.key, type_name(value), common);
     object.emplace_back("value", value_json(value));
     streams.out << formats::to_text(object, 1) << '\n';
   }
@@ -412,39 +379,44 @@ class ExtractVerb : public Verb {
   void save_tensor(const Extraction& extraction, const Wanted& wanted, const CommonOptions& common,
                    const Streams& streams) const {
     const std::string format = format_of_destination();
-    std::unique_ptr<TensorFile> layout;
-    try {
-      layout = make_tensor_file(format, extraction);
-    } catch (const Error& error) {
-      throw error.in(place(extraction, wanted.key));
-    }
+    const std::unique_ptr<TensorFile> layout = layout_of(format, extraction);
     formats::CopyResult result;
-    if (writing_.destination == kStandardOutput && !writing_.dry_run) {
+    const bool piped = writing_.destination == kStandardOutput;
+    if (piped && !writing_.dry_run) {
       stream_tensor(extraction, *layout, streams.out, common, streams);
       return;
     }
     if (writing_.dry_run) {
-      check_space(layout->bytes());
+      if (!piped) check_free(writing_.destination, layout->bytes());
     } else {
       result = write_tensor_file(extraction, *layout, writing_.destination,
                                  output_options(format, common), common, streams);
       note_placed(writing_.destination);
     }
+    report_output(report(extraction, wanted, common), {},
+                  cat(formats::torch_name(extraction.dtype), " ",
+                      formats::shape_text(extraction.slice.shape())),
+                  format, layout->bytes(), result, common, streams);
+  }
+
+  // Reports an output, for --json with `members` after those of `object`.
+  void report_output(Json::Object object, Json::Object members, const std::string& contents,
+                     const std::string& format, std::uint64_t bytes,
+                     const formats::CopyResult& result, const CommonOptions& common,
+                     const Streams& streams) const {
     if (common.json) {
-      Json::Object object = report(extraction, wanted, common);
       object.emplace_back("output", writing_.destination);
       object.emplace_back("format", format);
       object.emplace_back("dry_run", writing_.dry_run);
-      object.emplace_back("bytes", layout->bytes());
+      std::move(members.begin(), members.end(), std::back_inserter(object));
+      object.emplace_back("bytes", bytes);
       object.emplace_back("unchecked_bytes", result.unchecked_bytes);
       streams.out << formats::to_text(object, 1) << '\n';
       return;
     }
     if (common.quiet && !writing_.dry_run) return;
     streams.out << (writing_.dry_run ? "would write " : "") << formats::escape(writing_.destination)
-                << ": " << formats::torch_name(extraction.dtype) << ' '
-                << formats::shape_text(extraction.slice.shape()) << ", "
-                << formats::human_bytes(layout->bytes());
+                << ": " << contents << ", " << formats::human_bytes(bytes);
     if (result.unchecked_bytes != 0)
       streams.out << ", " << formats::human_bytes(result.unchecked_bytes)
                   << " read carry no checksum";

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/verbs/contents/extraction.h"
 
-#include <algorithm>
-#include <array>
 #include <ostream>
 
 #include "formats/bytes/base/crc32.h"
@@ -60,38 +58,14 @@ class StepFilter {
 
 // Returns numpy's name of a dtype; empty if it has none.
 std::string numpy_name(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat64:
-      return "<f8";
-    case DType::kFloat32:
-      return "<f4";
-    case DType::kFloat16:
-      return "<f2";
-    case DType::kComplex128:
-      return "<c16";
-    case DType::kComplex64:
-      return "<c8";
-    case DType::kInt64:
-      return "<i8";
-    case DType::kInt32:
-      return "<i4";
-    case DType::kInt16:
-      return "<i2";
-    case DType::kInt8:
-      return "|i1";
-    case DType::kUInt8:
-      return "|u1";
-    case DType::kUInt16:
-      return "<u2";
-    case DType::kUInt32:
-      return "<u4";
-    case DType::kUInt64:
-      return "<u8";
-    case DType::kBool:
-      return "|b1";
-    default:
-      return {};
-  }
+  const auto bytes = formats::item_bytes(dtype);
+  if (dtype == DType::kBool) return "|b1";
+  if (dtype == DType::kFloat16 || dtype == DType::kFloat32 || dtype == DType::kFloat64)
+    return cat("<f", bytes);
+  if (dtype == DType::kComplex64 || dtype == DType::kComplex128) return cat("<c", bytes);
+  if (dtype < DType::kInt64 || dtype > DType::kUInt64) return {};
+  const bool is_signed = formats::torch_name(dtype).starts_with("int");
+  return cat(bytes == 1 ? "|" : "<", is_signed ? "i" : "u", bytes);
 }
 
 // numpy's file format, version 1.0: magic, the length of the header, a Python dict, elements.
@@ -178,12 +152,6 @@ formats::CopyResult write_into(const Extraction& extraction, TensorFile& layout,
   return result;
 }
 
-formats::TargetPiece piece_of(const Extraction& extraction) {
-  return formats::box_piece(
-      std::make_shared<formats::TensorSource>(*extraction.checkpoint, extraction.tensor),
-      extraction.slice.box(), extraction.dtype);
-}
-
 }  // namespace
 
 std::uint64_t Extraction::numel() const {
@@ -199,7 +167,9 @@ std::uint64_t Extraction::bytes() const {
 formats::CopyResult read_slice(const Extraction& extraction, const CommonOptions& common,
                                const Streams& streams,
                                const std::function<void(std::span<const std::byte>)>& take) {
-  const formats::TargetPiece piece = piece_of(extraction);
+  const formats::TargetPiece piece = formats::box_piece(
+      std::make_shared<formats::TensorSource>(*extraction.checkpoint, extraction.tensor),
+      extraction.slice.box(), extraction.dtype);
   const std::uint64_t total =
       formats::volume(piece.box.view()) * formats::item_bytes(extraction.dtype);
   Progress progress(streams.err, streams.show_progress, "extract", total);

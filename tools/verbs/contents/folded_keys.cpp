@@ -6,46 +6,33 @@
 namespace fsdp::cli {
 namespace {
 
-class Collector {
- public:
-  explicit Collector(const formats::Index& index) : index_(index) {}
-
-  void collect(const KeyNode& node, const std::string& prefix) {
-    for (const auto& child : node.children) {
-      const std::string name = prefix + child->name;
-      if (!child->alike.empty()) add(name, *child);
-      collect(*child, name + ".");
+// Adds the tensors below a node.
+void collect(const KeyNode& node, const std::string& prefix, const formats::Index& index,
+             std::vector<FoldedKey>& keys) {
+  for (const auto& child : node.children) {
+    const std::string name = prefix + child->name;
+    if (!child->alike.empty()) {
+      const bool one = child->alike.size() == 1;
+      FoldedKey& key = keys.emplace_back(FoldedKey{one ? child->tensor->key : name, {}});
+      for (const formats::TensorEntry* tensor : child->alike)
+        key.members.push_back(static_cast<std::size_t>(tensor - index.tensors.data()));
     }
+    collect(*child, name + ".", index, keys);
   }
-  std::vector<FoldedKey> take() {
-    if (members_ == index_.tensors.size()) return std::move(keys_);
-    keys_.clear();
-    for (std::size_t i = 0; i < index_.tensors.size(); ++i)
-      keys_.push_back({index_.tensors[i].key, {i}});
-    return std::move(keys_);
-  }
-
- private:
-  void add(const std::string& name, const KeyNode& node) {
-    FoldedKey key;
-    for (const formats::TensorEntry* tensor : node.alike)
-      key.members.push_back(static_cast<std::size_t>(tensor - index_.tensors.data()));
-    key.name = key.members.size() == 1 ? node.tensor->key : name;
-    members_ += key.members.size();
-    keys_.push_back(std::move(key));
-  }
-
-  const formats::Index& index_;
-  std::vector<FoldedKey> keys_;
-  std::size_t members_ = 0;
-};
+}
 
 }  // namespace
 
 std::vector<FoldedKey> folded_keys(const formats::Index& index) {
-  Collector collector(index);
-  collector.collect(*key_tree(index, true), "");
-  return collector.take();
+  std::vector<FoldedKey> keys;
+  collect(*key_tree(index, true), "", index, keys);
+  std::size_t members = 0;
+  for (const FoldedKey& key : keys) members += key.members.size();
+  if (members == index.tensors.size()) return keys;
+  keys.clear();
+  for (std::size_t i = 0; i < index.tensors.size(); ++i)
+    keys.push_back({index.tensors[i].key, {i}});
+  return keys;
 }
 
 std::string folded_part(const std::string& name, const std::string& key) {

@@ -8,6 +8,7 @@
 #include "formats/bytes/base/text.h"
 #include "formats/front/open.h"
 #include "tools/base/placed.h"
+#include "tools/base/reading.h"
 #include "tools/base/remedy.h"
 #include "tools/base/runs.h"
 #include "tools/base/selection.h"
@@ -15,9 +16,6 @@
 #include "tools/text/table.h"
 #include "tools/text/terminal_text.h"
 #include "tools/text/value_text.h"
-#include "tools/verbs/contents/inspect_globals.h"
-#include "tools/verbs/contents/inspect_html.h"
-#include "tools/verbs/contents/inspect_run.h"
 #include "tools/verbs/contents/key_tree.h"
 #include "tools/verbs/writing/writing.h"
 
@@ -30,39 +28,38 @@ using formats::cat;
 constexpr std::size_t kManyValues = 2000;
 constexpr std::size_t kValueWidth = 60;
 
-std::string count_of(std::uint64_t count, std::string_view noun) {
-  return formats::group_digits(count) + " " + std::string(noun) + (count == 1 ? "" : "s");
+// Returns the bytes of the files, and the number of those that are missing.
+std::pair<std::uint64_t, std::size_t> sizes_of(const std::vector<formats::FileEntry>& files) {
+  std::pair<std::uint64_t, std::size_t> sizes;
+  for (const formats::FileEntry& file : files) {
+    sizes.first += file.bytes.value_or(0);
+    if (!file.bytes) ++sizes.second;
+  }
+  return sizes;
 }
 
 void print_heading(const formats::Checkpoint& checkpoint, const KeyNode& tree,
                    const Streams& streams) {
   const auto& d = checkpoint.description();
   const auto& files = checkpoint.index().files;
-  std::uint64_t file_bytes = 0;
-  std::size_t missing = 0;
-  for (const auto& file : files) {
-    file_bytes += file.bytes.value_or(0);
-    if (!file.bytes) ++missing;
-  }
+  const auto [file_bytes, missing] = sizes_of(files);
   std::string what = cat(d.path, ": ", formats::label_of(d));
   if (d.format == "dcp" || d.ranks > 1)
-    what += ", " + count_of(static_cast<std::uint64_t>(d.ranks), "rank");
-  if (d.format == "dcp" || files.size() > 1) what += ", " + count_of(files.size(), "file");
+    what += ", " + counted(static_cast<std::uint64_t>(d.ranks), "rank");
+  if (d.format == "dcp" || files.size() > 1) what += ", " + counted(files.size(), "file");
   if (missing != 0) what += cat(" (", missing, " missing)");
-  std::string totals = cat(count_of(tree.tensors, "tensor"), ", ", count_of(tree.numel, "element"),
+  std::string totals = cat(counted(tree.tensors, "tensor"), ", ", counted(tree.numel, "element"),
                            ", ", formats::human_bytes(tree.bytes));
-  if (tree.values != 0) totals += "; " + count_of(tree.values, "value");
+  if (tree.values != 0) totals += "; " + counted(tree.values, "value");
   streams.out << wrapped(what + ", " + formats::human_bytes(file_bytes), streams.columns) << '\n'
               << wrapped(totals, streams.columns) << '\n';
   std::map<formats::DType, std::uint64_t> by_dtype;
   for (const auto& tensor : checkpoint.index().tensors) by_dtype[tensor.dtype] += tensor.bytes();
   if (by_dtype.size() > 1) {
-    std::string line;
-    for (const auto& [dtype, bytes] : by_dtype) {
-      line += cat(line.empty() ? "" : ", ", formats::torch_name(dtype), " ",
-                  formats::human_bytes(bytes));
-    }
-    streams.out << wrapped(line, streams.columns) << '\n';
+    formats::SomeNames parts;
+    for (const auto& [dtype, bytes] : by_dtype)
+      parts.add(cat(formats::torch_name(dtype), " ", formats::human_bytes(bytes)));
+    streams.out << wrapped(parts.text(), streams.columns) << '\n';
   }
 }
 
@@ -98,10 +95,10 @@ class TreePrinter {
     if (node.copies > 1) name += cat(" ×", node.copies);
     const formats::TensorEntry* tensor = node.tensor;
     if (tensor != nullptr && node.children.empty()) {
-      std::string chunks;
-      if (tensor->chunks.size() > 1) chunks = cat(tensor->chunks.size(), " chunks");
+      const std::size_t chunks = tensor->chunks.size();
       table_.add({name, std::string(formats::torch_name(tensor->dtype)),
-                  formats::shape_text(tensor->shape), formats::human_bytes(node.bytes), chunks});
+                  formats::shape_text(tensor->shape), formats::human_bytes(node.bytes),
+                  chunks > 1 ? cat(chunks, " chunks") : ""});
       return;
     }
     if (node.value != nullptr && node.children.empty()) {
@@ -113,10 +110,11 @@ class TreePrinter {
       table_.add({name, type_name(value), value_text(value, kValueWidth)});
       return;
     }
-    std::string contents;
-    if (node.tensors != 0) contents = count_of(node.numel, "element");
-    if (node.tensors == 0) contents = count_of(node.values, "value");
-    table_.add({name, "", contents, node.tensors == 0 ? "" : formats::human_bytes(node.bytes), ""});
+    if (node.tensors == 0) {
+      table_.add({name, "", counted(node.values, "value"), "", ""});
+    } else {
+      table_.add({name, "", counted(node.numel, "element"), formats::human_bytes(node.bytes), ""});
+    }
   }
 
   void chunk_lines(const formats::TensorEntry& tensor, const std::string& indent) {
@@ -144,45 +142,13 @@ void print_files(const formats::Checkpoint& checkpoint, const Streams& streams) 
   table.print(streams.out, streams.columns);
 }
 
-}  // namespace
-
-std::string shown_key(const std::string& key, const formats::KeyPath& path) {
-  return path.empty() ? std::string(kRootName) : formats::escape(key);
-}
-
-formats::Value read_value(const formats::Checkpoint& checkpoint, const formats::ValueEntry& entry) {
-  try {
-    return checkpoint.value(entry);
-  } catch (const Error& error) {
-    throw Error(error.code(),
-                cat(message_of(error), "; --values never shows the rest without values"));
-  }
-}
-
-bool reads_values(const InspectOptions& options, const formats::Checkpoint& checkpoint) {
-  const formats::Index& index = checkpoint.index();
-  // Without data files, such as for a .metadata sent alone, no value can be read.
-  const bool any_file =
-      index.files.empty() || std::any_of(index.files.begin(), index.files.end(),
-                                         [](const auto& file) { return file.bytes.has_value(); });
-  if (options.values == When::kAuto) return any_file && index.values.size() <= kManyValues;
-  return options.values == When::kAlways;
-}
-
-namespace {
-
 // Returns whether the files are within the requested size; reports it if they are not.
 bool within_budget(const InspectOptions& options, const formats::Checkpoint& checkpoint,
                    std::ostream& err) {
   if (!options.max_bytes) return true;
-  std::uint64_t bytes = 0;
-  std::size_t missing = 0;
-  for (const auto& file : checkpoint.index().files) {
-    bytes += file.bytes.value_or(0);
-    if (!file.bytes) ++missing;
-  }
+  const auto [bytes, missing] = sizes_of(checkpoint.index().files);
   if (missing != 0) {
-    err << "fsdp-ckpt: " << checkpoint.description().path << ": " << count_of(missing, "file")
+    err << "fsdp-ckpt: " << checkpoint.description().path << ": " << counted(missing, "file")
         << " missing, so the size is unknown\n";
     return false;
   }
@@ -203,7 +169,7 @@ int inspect(const InspectOptions& options, const Streams& streams) {
     checkpoint->keep([&](const std::string& key) { return options.common.keys.selects(key); });
   }
   if (!options.html.empty()) {
-    write_inspect_page(options, *checkpoint, options.html, options.force);
+    write_inspect_page(options, *checkpoint);
     note_placed(options.html);
   }
   if (options.common.json) {
@@ -211,7 +177,7 @@ int inspect(const InspectOptions& options, const Streams& streams) {
   } else if (!options.html.empty()) {
     if (!options.common.quiet) {
       streams.out << formats::escape(options.html) << ": a page of "
-                  << count_of(checkpoint->index().tensors.size(), "tensor") << '\n';
+                  << counted(checkpoint->index().tensors.size(), "tensor") << '\n';
     }
   } else {
     // On a terminal, equal layers are folded by default: thousands of equal lines do not help.
@@ -229,7 +195,7 @@ int inspect(const InspectOptions& options, const Streams& streams) {
       streams.out << '\n';
       printer.print(streams.out, streams.columns);
       if (!values && tree->values != 0 && options.values == When::kAuto && !options.common.quiet) {
-        streams.err << "fsdp-ckpt: note: " << count_of(tree->values, "value")
+        streams.err << "fsdp-ckpt: note: " << counted(tree->values, "value")
                     << (tree->values > kManyValues ? " not read; --values always reads them\n"
                                                    : " not read: no data file is there\n");
       }
@@ -286,6 +252,29 @@ class InspectVerb : public Verb {
 };
 
 }  // namespace
+
+std::string shown_key(const std::string& key, const formats::KeyPath& path) {
+  return path.empty() ? std::string(kRootName) : formats::escape(key);
+}
+
+formats::Value read_value(const formats::Checkpoint& checkpoint, const formats::ValueEntry& entry) {
+  try {
+    return checkpoint.value(entry);
+  } catch (const Error& error) {
+    throw Error(error.code(),
+                cat(message_of(error), "; --values never shows the rest without values"));
+  }
+}
+
+bool reads_values(const InspectOptions& options, const formats::Checkpoint& checkpoint) {
+  const formats::Index& index = checkpoint.index();
+  // Without data files, such as for a .metadata sent alone, no value can be read.
+  const bool any_file =
+      index.files.empty() || std::any_of(index.files.begin(), index.files.end(),
+                                         [](const auto& file) { return file.bytes.has_value(); });
+  if (options.values == When::kAuto) return any_file && index.values.size() <= kManyValues;
+  return options.values == When::kAlways;
+}
 
 std::unique_ptr<Verb> make_inspect() {
   return std::make_unique<InspectVerb>();

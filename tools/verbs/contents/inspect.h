@@ -8,7 +8,9 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "formats/families/runs/steps.h"
 #include "formats/state/checkpoint/checkpoint.h"
 #include "tools/base/common.h"
 
@@ -41,5 +43,28 @@ bool reads_values(const InspectOptions& options, const formats::Checkpoint& chec
 // Prints the content as one JSON object, schema fsdp-ckpt/inspect/1 (docs/verbs/inspect.md).
 void print_inspect_json(const InspectOptions& options, const formats::Checkpoint& checkpoint,
                         std::ostream& out);
+
+// Writes one page without external resources to `options.html`: a treemap of bytes by module, which
+// rank or file holds what, a table to search and sort.  The file appears as a whole or not at all.
+// Throws: kExists and the rest of AtomicFile; kLimitEntries above 250,000 tensors.
+void write_inspect_page(const InspectOptions& options, const formats::Checkpoint& checkpoint);
+
+// The parts of the page around its title and its data (embed_page.cmake makes them from
+// inspect_page.*).
+extern const char* const kPageBeforeTitle;
+extern const char* const kPageBeforeData;
+extern const char* const kPageEnd;
+
+// Lists the checkpoints of a run, one line each, with step, size, tensors and format; reads only
+// metadata.  A checkpoint that cannot be opened gets an error on its line; the others are still
+// listed.
+// Returns 0; 2 if a checkpoint could not be opened.
+int inspect_run(const InspectOptions& options, const std::vector<formats::Step>& steps,
+                const Streams& streams);
+
+// Lists every name in the pickles, also disallowed ones, or prints them as one JSON object, schema
+// fsdp-ckpt/globals/1 (docs/verbs/inspect.md).  Returns 1 if a pickle could not be read to its end.
+// Throws: kNotFound, kUnknownFormat, kIo.
+int inspect_globals(const CommonOptions& common, const Streams& streams);
 
 }  // namespace fsdp::cli

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/verbs/contents/inspect_globals.h"
-
+// `inspect --globals`: the names in the pickles of a checkpoint.
 #include <algorithm>
 #include <ostream>
 
@@ -15,6 +14,7 @@
 #include "tools/text/table.h"
 #include "tools/text/terminal_text.h"
 #include "tools/text/value_text.h"
+#include "tools/verbs/contents/inspect.h"
 
 namespace fsdp::cli {
 namespace {
@@ -23,44 +23,31 @@ using formats::GlobalScan;
 using formats::GlobalUse;
 
 const char* status_name(GlobalUse::Status status) {
-  switch (status) {
-    case GlobalUse::Status::kKnown:
-      return "known";
-    case GlobalUse::Status::kAllowed:
-      return "allowed";
-    default:
-      return "unknown";
-  }
+  if (status == GlobalUse::Status::kKnown) return "known";
+  return status == GlobalUse::Status::kAllowed ? "allowed" : "unknown";
 }
 
 void print_json(const std::string& path, const GlobalScan& scan, std::ostream& out) {
   formats::Json::Array globals;
   for (const GlobalUse& use : scan.globals) {
-    formats::Json::Object object;
-    object.emplace_back("name", use.module + "." + use.name);
-    object.emplace_back("status", status_name(use.status));
-    object.emplace_back("pickles", use.pickles);
-    object.emplace_back("file", use.file);
-    object.emplace_back("where", text_or_null(use.where));
-    globals.emplace_back(std::move(object));
+    globals.push_back(formats::Json::Object{{"name", use.module + "." + use.name},
+                                            {"status", status_name(use.status)},
+                                            {"pickles", use.pickles},
+                                            {"file", use.file},
+                                            {"where", text_or_null(use.where)}});
   }
   formats::Json::Array unread;
   for (const formats::Finding& finding : scan.findings) {
-    formats::Json::Object object;
-    object.emplace_back("code", code_name(finding.code));
-    object.emplace_back("file", finding.file);
-    object.emplace_back("where", text_or_null(finding.key));
-    object.emplace_back("message", message_of(finding));
-    unread.emplace_back(std::move(object));
+    unread.push_back(formats::Json::Object{{"code", code_name(finding.code)},
+                                           {"file", finding.file},
+                                           {"where", text_or_null(finding.key)},
+                                           {"message", message_of(finding)}});
   }
-  formats::Json::Object object;
-  object.emplace_back("schema", "fsdp-ckpt/globals/1");
-  object.emplace_back("path", path);
-  object.emplace_back("pickles", scan.pickles);
-  object.emplace_back("complete", scan.findings.empty());
-  object.emplace_back("globals", std::move(globals));
-  object.emplace_back("unread", std::move(unread));
-  out << formats::to_text(formats::Json(std::move(object)), 1) << '\n';
+  const formats::Json::Object object{
+      {"schema", "fsdp-ckpt/globals/1"}, {"path", path},
+      {"pickles", scan.pickles},         {"complete", scan.findings.empty()},
+      {"globals", std::move(globals)},   {"unread", std::move(unread)}};
+  out << formats::to_text(object, 1) << '\n';
 }
 
 void print_text(const std::string& path, const GlobalScan& scan, const Streams& streams) {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/verbs/contents/inspect_html.h"
-
+// `inspect --html`: the content of a checkpoint as one page.
 #include <algorithm>
-#include <array>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,6 +11,7 @@
 #include "formats/bytes/outputs/atomic_file.h"
 #include "formats/families/runs/formats.h"
 #include "tools/text/value_text.h"
+#include "tools/verbs/contents/inspect.h"
 
 namespace fsdp::cli {
 namespace {
@@ -56,22 +55,11 @@ class PageFile {
 std::string html_escape(std::string_view text) {
   std::string out;
   for (const char c : text) {
-    switch (c) {
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '&':
-        out += "&amp;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        out += c;
-    }
+    out += c == '<'   ? "&lt;"
+           : c == '>' ? "&gt;"
+           : c == '&' ? "&amp;"
+           : c == '"' ? "&quot;"
+                      : std::string(1, c);
   }
   return out;
 }
@@ -262,8 +250,7 @@ class PageData {
 
 }  // namespace
 
-void write_inspect_page(const InspectOptions& options, const formats::Checkpoint& checkpoint,
-                        const std::filesystem::path& destination, bool replace) {
+void write_inspect_page(const InspectOptions& options, const formats::Checkpoint& checkpoint) {
   if (checkpoint.index().tensors.size() > kMaxTensors) {
     throw Error(ErrorCode::kLimitEntries,
                 cat(checkpoint.description().path, ": has ",
@@ -271,7 +258,8 @@ void write_inspect_page(const InspectOptions& options, const formats::Checkpoint
                     " tensors, but a page shows at most ", formats::group_digits(kMaxTensors),
                     "; select some with --keys"));
   }
-  const auto file = formats::new_file(destination, {.replace = replace, .make_folders = true});
+  const auto file =
+      formats::new_file(options.html, {.replace = options.force, .make_folders = true});
   PageFile out(file->file());
   out.add(kPageBeforeTitle);
   out.add(html_escape(checkpoint.description().path + " · fsdp-ckpt"));

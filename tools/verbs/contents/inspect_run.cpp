@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/verbs/contents/inspect_run.h"
-
+// `inspect` for several checkpoints, or for a run's folder.
 #include <optional>
 #include <ostream>
 
@@ -12,6 +11,7 @@
 #include "tools/base/reading.h"
 #include "tools/base/remedy.h"
 #include "tools/text/table.h"
+#include "tools/verbs/contents/inspect.h"
 
 namespace fsdp::cli {
 namespace {
@@ -46,28 +46,24 @@ Listed look_at(const std::string& path, const CommonOptions& common) {
 
 Json listed_json(const Listed& listed) {
   const auto step = formats::step_of(listed.path);
-  Json::Object object;
-  object.emplace_back("path", listed.path);
-  object.emplace_back("step", step ? Json(*step) : Json());
-  object.emplace_back("format", listed.description ? Json(listed.description->format) : Json());
-  object.emplace_back("layout", listed.description ? Json(listed.description->layout) : Json());
-  object.emplace_back("bytes", listed.bytes);
-  object.emplace_back("tensors", listed.tensors);
-  Json::Object error;
-  error.emplace_back("code", listed.code);
-  error.emplace_back("message", listed.message);
-  object.emplace_back("error", listed.description ? Json() : Json(std::move(error)));
-  return object;
+  const auto& d = listed.description;
+  Json::Object error{{"code", listed.code}, {"message", listed.message}};
+  return Json::Object{{"path", listed.path},
+                      {"step", step ? Json(*step) : Json()},
+                      {"format", d ? Json(d->format) : Json()},
+                      {"layout", d ? Json(d->layout) : Json()},
+                      {"bytes", listed.bytes},
+                      {"tensors", listed.tensors},
+                      {"error", d ? Json() : Json(std::move(error))}};
 }
 
 void print_json(const std::string& path, const std::vector<Listed>& all, std::ostream& out) {
   Json::Array checkpoints;
   for (const Listed& listed : all) checkpoints.push_back(listed_json(listed));
-  Json::Object object;
-  object.emplace_back("schema", "fsdp-ckpt/inspect-run/1");
-  object.emplace_back("path", path);
-  object.emplace_back("checkpoints", std::move(checkpoints));
-  out << formats::to_text(Json(std::move(object)), 1) << '\n';
+  const Json::Object object{{"schema", "fsdp-ckpt/inspect-run/1"},
+                            {"path", path},
+                            {"checkpoints", std::move(checkpoints)}};
+  out << formats::to_text(object, 1) << '\n';
 }
 
 void print_text(const std::vector<Listed>& all, const Streams& streams) {

@@ -167,14 +167,10 @@ std::unique_ptr<KeyNode> finished(std::string name, Branch& branch, bool fold) {
 void join_chains(KeyNode& node, bool top) {
   for (auto& child : node.children) join_chains(*child, false);
   if (top || node.children.size() != 1 || node.tensor != nullptr || node.value != nullptr) return;
-  std::unique_ptr<KeyNode> child = std::move(node.children[0]);
-  if (node.copies != 1) {  // its totals cover all copies
-    node.children[0] = std::move(child);
-    return;
-  }
+  if (node.copies != 1) return;  // its totals cover all copies
+  const std::unique_ptr<KeyNode> child = std::move(node.children[0]);
   child->name = node.name + "." + child->name;
-  KeyNode joined = std::move(*child);
-  node = std::move(joined);
+  node = std::move(*child);
 }
 
 }  // namespace

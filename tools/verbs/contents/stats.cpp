@@ -198,23 +198,20 @@ std::string optional_text(std::optional<double> number) {
 Json tensor_json(const TensorEntry& tensor, const TensorStats& stats) {
   const DType dtype = tensor.dtype;
   const bool extremes = has_extremes(dtype, stats);
-  Json::Array shape;
-  for (const std::int64_t size : tensor.shape) shape.emplace_back(size);
-  Json::Object object;
-  object.emplace_back("key", tensor.key);
-  object.emplace_back("dtype", std::string(formats::torch_name(dtype)));
-  object.emplace_back("shape", std::move(shape));
-  object.emplace_back("min", extremes ? extreme_json(dtype, stats.min, stats.ordered_min) : Json());
-  object.emplace_back("max", extremes ? extreme_json(dtype, stats.max, stats.ordered_max) : Json());
-  object.emplace_back("mean", optional_json(mean_of(dtype, stats)));
-  object.emplace_back("std", optional_json(std_of(dtype, stats)));
-  object.emplace_back("rms", optional_json(rms_of(dtype, stats)));
-  object.emplace_back("zeros", stats.zeros);
-  object.emplace_back("nan", stats.nan);
-  object.emplace_back("inf", stats.infinite());
-  object.emplace_back("positive_inf", stats.positive_infinity);
-  object.emplace_back("negative_inf", stats.negative_infinity);
-  return object;
+  return Json::Object{
+      {"key", tensor.key},
+      {"dtype", std::string(formats::torch_name(dtype))},
+      {"shape", Json::Array(tensor.shape.begin(), tensor.shape.end())},
+      {"min", extremes ? extreme_json(dtype, stats.min, stats.ordered_min) : Json()},
+      {"max", extremes ? extreme_json(dtype, stats.max, stats.ordered_max) : Json()},
+      {"mean", optional_json(mean_of(dtype, stats))},
+      {"std", optional_json(std_of(dtype, stats))},
+      {"rms", optional_json(rms_of(dtype, stats))},
+      {"zeros", stats.zeros},
+      {"nan", stats.nan},
+      {"inf", stats.infinite()},
+      {"positive_inf", stats.positive_infinity},
+      {"negative_inf", stats.negative_infinity}};
 }
 
 // Sums over the tensors of one dtype, or all.

@@ -89,19 +89,10 @@ Value ConfiguredModel::renamed(const Value& tensors, const formats::hf::Architec
                                       [&](const std::string& name) { return fit.renamed(name); });
 }
 
-void ConfiguredModel::require(const std::string& path, const Value& tensors, bool incomplete,
-                              ReportExtras& extras) const {
-  if (architecture_) {
-    compare(path, tensors, incomplete, extras);
-  } else {
-    compare_alone(path, tensors, incomplete, extras);
-  }
-}
-
 void ConfiguredModel::require_known(const std::string& path, const Value& tensors, bool incomplete,
                                     ReportExtras& extras) const {
   if (architecture_) {
-    compare(path, tensors, incomplete, extras);
+    require(path, tensors, incomplete, extras);
   } else {
     extras.members.emplace_back("architecture", nullptr);
     extras.lines.push_back("compared: nothing, " + unknown_);
@@ -112,8 +103,9 @@ std::string ConfiguredModel::what() const {
   return cat(architecture_->name(), " (", architecture_->producer(), ")");
 }
 
-void ConfiguredModel::compare(const std::string& path, const Value& tensors, bool incomplete,
+void ConfiguredModel::require(const std::string& path, const Value& tensors, bool incomplete,
                               ReportExtras& extras) const {
+  if (!architecture_) return compare_alone(path, tensors, incomplete, extras);
   const ModelDifferences found = architecture_->differences(formats::hf::shapes_of(tensors));
   const std::string where = path + ": ";
   if (!found.unexpected.empty()) {

@@ -46,8 +46,6 @@ class ConfiguredModel {
                      ReportExtras& extras) const;
 
  private:
-  void compare(const std::string& path, const formats::Value& tensors, bool incomplete,
-               ReportExtras& extras) const;
   void compare_alone(const std::string& path, const formats::Value& tensors, bool incomplete,
                      ReportExtras& extras) const;
   [[noreturn]] void refuse_incomplete(const std::string& path,

@@ -37,12 +37,12 @@ class ExportVerb : public Verb {
               "fsdp-ckpt export step-400 out --map rules.toml --dtype bf16 --config config.json"}) {
   }
   void declare(OptionSet& options) override {
-    declare_out(options, conversion_.writing, "Folder to write");
+    options.positional("OUT", conversion_.writing.destination, "Folder to write");
     declare_writing_options(options, conversion_.writing);
-    declare_resume(options, conversion_.writing);
+    options.add("--resume", &conversion_.writing.resume);
     options.add("--to", &to_, "hf, a folder of Hugging Face's layout").choices = {"hf"};
     options.add("--map", &request_.map, "; by the names of tensors if not given");
-    request_.choice.declare_parameters(options);
+    options.add("--set", &request_.choice.parameters);
     options.add("--config", &config_,
                 ", or a folder that also has its tokenizer, to copy; those beside PATH or in the "
                 "run if not given; or none");

@@ -3,10 +3,8 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cstring>
 #include <map>
-#include <mutex>
 #include <utility>
 
 #include "formats/bytes/base/cast.h"

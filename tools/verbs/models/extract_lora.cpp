@@ -58,7 +58,7 @@ class ExtractLoraVerb : public Verb {
               "fsdp-ckpt extract-lora base tuned adapter --rank 64 -k '**.self_attn.*.weight'"}) {}
   void declare(OptionSet& options) override {
     options.positional("TUNED", tuned_, "The checkpoint that was trained from it");
-    declare_out(options, writing_, "Folder to write the adapter to");
+    options.positional("OUT", writing_.destination, "Folder to write the adapter to");
     options.add("--rank", &rank_).required = true;
     options.add("--alpha", &alpha_,
                 ": matrices are divided so that A / R times B A is the change; R if not given");
@@ -148,12 +148,11 @@ class ExtractLoraVerb : public Verb {
     for (const formats::ExtractedWeight& weight : result.weights) {
       table.add({formats::escape(weight.name), formats::shape_text(weight.shape),
                  short_number(weight.error, 3), short_number(weight.energy)});
-      formats::Json::Array shape;
-      for (const std::int64_t size : weight.shape) shape.emplace_back(size);
-      weights.push_back(formats::Json::Object{{"name", weight.name},
-                                              {"shape", std::move(shape)},
-                                              {"error", weight.error},
-                                              {"energy", weight.energy}});
+      weights.push_back(formats::Json::Object{
+          {"name", weight.name},
+          {"shape", formats::Json::Array(weight.shape.begin(), weight.shape.end())},
+          {"error", weight.error},
+          {"energy", weight.energy}});
     }
     if (!common.json) {
       std::ostringstream text;

@@ -50,7 +50,7 @@ class ImportVerb : public Verb {
         formats::output_words({OutputGroup::kSharded, OutputGroup::kMegatron, OutputGroup::kFull}));
     options.add("--from", &from_).choices = {"hf"};
     options.add("--map", &map_, ", applied backwards");
-    choice_.declare_parameters(options);
+    options.add("--set", &choice_.parameters);
     options.add("--config", &choice_.config, "; that of PATH if not given; or none");
     options.add("--model", &model_);
     options.add("--under", &under_);

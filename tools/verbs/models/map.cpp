@@ -27,9 +27,9 @@ class MapVerb : public Verb {
   }
   void declare(OptionSet& options) override {
     declare_conversion(options, conversion_, converted_formats());
-    declare_resume(options, conversion_.writing);
+    options.add("--resume", &conversion_.writing.resume);
     declare_world_size(options, conversion_);
-    choice_.declare_parameters(options);
+    options.add("--set", &choice_.parameters);
     options.add("--config", &choice_.config, ", for parameters");
     options.add("--reverse", &reverse_);
     options.add("--drop-optimizer", &drop_optimizer_);

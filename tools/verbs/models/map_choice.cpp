@@ -28,10 +28,6 @@ std::string rules_text(const std::string& word) {
 
 }  // namespace
 
-void MapChoice::declare_parameters(OptionSet& options) {
-  options.add("--set", &parameters);
-}
-
 formats::map::MapOptions MapChoice::options(const std::string& word,
                                             formats::map::Direction direction) const {
   formats::map::MapOptions options;

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "formats/changes/map/mapping.h"
-#include "tools/base/verb.h"
 
 namespace fsdp::cli {
 
@@ -14,11 +13,9 @@ namespace fsdp::cli {
 inline constexpr const char* kNoMap = "none";
 
 struct MapChoice {
-  std::vector<std::string> parameters;  // "n_heads=32"
+  std::vector<std::string> parameters;  // --set: "n_heads=32"
   std::string config;                   // a config.json; empty: none
 
-  // Declares --set.
-  void declare_parameters(OptionSet& options);
   // Returns the options for a map.  `word`: a file of rules, or a built-in map.  Throws: kNotFound
   // with the nearest name; kUsage, kJson; what reading and parse_rules throw.
   formats::map::MapOptions options(const std::string& word,

@@ -7,6 +7,7 @@
 
 #include "formats/bytes/base/json.h"
 #include "formats/bytes/base/text.h"
+#include "tools/base/reading.h"
 #include "tools/verbs/writing/name_report.h"
 
 namespace fsdp::cli {
@@ -40,17 +41,12 @@ std::string step_text(const MapStep& step) {
 Json side_json(const std::vector<NamedShape>& side) {
   Json::Array tensors;
   for (const NamedShape& tensor : side) {
-    Json::Array shape;
-    for (const std::int64_t size : tensor.shape) shape.emplace_back(size);
-    tensors.push_back(Json::Object{{"key", tensor.name},
-                                   {"dtype", formats::torch_name(tensor.dtype)},
-                                   {"shape", std::move(shape)}});
+    tensors.push_back(
+        Json::Object{{"key", tensor.name},
+                     {"dtype", formats::torch_name(tensor.dtype)},
+                     {"shape", Json::Array(tensor.shape.begin(), tensor.shape.end())}});
   }
   return tensors;
-}
-
-std::string counted_tensors(std::size_t count) {
-  return formats::group_digits(count) + (count == 1 ? " tensor" : " tensors");
 }
 
 }  // namespace
@@ -66,12 +62,11 @@ void add_map_report(const formats::map::Mapped& mapped, const formats::map::MapO
     (step.targets.empty() ? dropped : steps).push_back(&step);
     if (!step.targets.empty()) sources += step.sources.size();
     targets += step.targets.size();
-    Json::Array operations;
-    for (const std::string& name : step.operations) operations.emplace_back(name);
-    rows.push_back(Json::Object{{"line", step.line},
-                                {"from", side_json(step.sources)},
-                                {"to", side_json(step.targets)},
-                                {"do", std::move(operations)}});
+    rows.push_back(
+        Json::Object{{"line", step.line},
+                     {"from", side_json(step.sources)},
+                     {"to", side_json(step.targets)},
+                     {"do", Json::Array(step.operations.begin(), step.operations.end())}});
   }
   std::string used;
   Json::Object parameters;
@@ -79,13 +74,13 @@ void add_map_report(const formats::map::Mapped& mapped, const formats::map::MapO
     used += cat(used.empty() ? " with " : ", ", name, "=", value);
     parameters.emplace_back(name, value);
   }
-  extras.lines.push_back(cat(options.rules.file, ": ", counted_tensors(sources), " -> ",
-                             counted_tensors(targets), used));
+  extras.lines.push_back(cat(options.rules.file, ": ", counted(sources, "tensor"), " -> ",
+                             counted(targets, "tensor"), used));
   if (all)
     list_names(
         steps.size(), [&](std::size_t i) { return step_text(*steps[i]); }, extras.lines);
   if (!dropped.empty()) {
-    extras.lines.push_back("dropped: " + counted_tensors(dropped.size()));
+    extras.lines.push_back("dropped: " + counted(dropped.size(), "tensor"));
     list_names(
         dropped.size(), [&](std::size_t i) { return side_text(dropped[i]->sources); },
         extras.lines);

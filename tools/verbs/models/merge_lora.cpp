@@ -68,7 +68,9 @@ class MergeLoraVerb : public Verb {
     const std::string format = output_format_of(conversion_);
     formats::LoraMergeOptions options;
     if (!conversion_.dtype.empty()) options.dtype = floating_dtype(conversion_.dtype);
-    std::shared_ptr<const formats::Checkpoint> base = open_base(common, format, streams);
+    auto opened = open_source(common.path, common, streams);
+    if (format == "safetensors") opened = with_tensors_apart(std::move(opened), common);
+    std::shared_ptr<const formats::Checkpoint> base = std::move(opened);
     formats::Value content = selected_content(*base, common);
     formats::check_before_copy(*base, content, [] { return formats::interrupted(); });
     base = by_module(std::move(base), content);
@@ -99,11 +101,11 @@ class MergeLoraVerb : public Verb {
     }
     if (!parameters.empty()) content = formats::with_values(*base, content);
     const formats::Value before = content;
-    const auto map = ExpertMap::find(*base, content, parameters, options.facts.model_type,
+    const auto map = find_expert_map(*base, content, parameters, options.facts.model_type,
                                      companions.config_name);
     std::shared_ptr<const formats::Checkpoint> whole = base;
     if (map) {
-      Changed stacked = map->to_code(*base, content);
+      Changed stacked = map->mapped(*base, content, formats::map::Direction::kReverse);
       whole = std::move(stacked.checkpoint);
       content = std::move(stacked.content);
     }
@@ -111,8 +113,8 @@ class MergeLoraVerb : public Verb {
     note_dropped_states(dropped, merge);
     Changed files{merge.checkpoint, merge.content};
     if (map) {
-      files = map->to_files(*merge.checkpoint, merge.content);
-      merge.notes.push_back("merged under the names of the model's code, to which " + map->name() +
+      files = map->mapped(*merge.checkpoint, merge.content, formats::map::Direction::kForward);
+      merge.notes.push_back("merged under the names of the model's code, to which " + map->name +
                             " leads, and back");
     }
     const formats::Value result = formats::with_integer_ids(
@@ -241,18 +243,6 @@ class MergeLoraVerb : public Verb {
     return formats::adapter_config_text(config, modules);
   }
 
-  static std::shared_ptr<const formats::Checkpoint> open_base(const CommonOptions& common,
-                                                              const std::string& format,
-                                                              const Streams& streams) {
-    auto base = open_source(common.path, common, streams);
-    if (format != "safetensors") return base;
-    const auto selected = [&](const std::string& key) {
-      return common.keys.everything() || common.keys.selects(key);
-    };
-    return formats::with_values_apart(std::move(base),
-                                      {.wanted = selected, .only_with_tensors = true});
-  }
-
   formats::BaseFacts facts_of(const formats::hf::Companions& companions,
                               const formats::Checkpoint& base) const {
     formats::BaseFacts facts;
@@ -283,14 +273,14 @@ class MergeLoraVerb : public Verb {
           "an embedding and a head that were tied are two tensors now: config.json of the result "
           "needs \"tie_word_embeddings\": false");
     }
-    formats::Json::Array names;
-    for (const std::string& path : paths) names.emplace_back(path);
-    formats::Json::Array notes;
-    for (const std::string& note : merge.notes) notes.emplace_back(note);
-    extras.members = {{"adapters", std::move(names)}, {"prefix", merge.prefix},
-                      {"merged", merge.merged},       {"updates", merge.updates},
-                      {"replaced", merge.replaced},   {"added", merge.added},
-                      {"untied", merge.untied},       {"notes", std::move(notes)}};
+    extras.members = {{"adapters", formats::Json::Array(paths.begin(), paths.end())},
+                      {"prefix", merge.prefix},
+                      {"merged", merge.merged},
+                      {"updates", merge.updates},
+                      {"replaced", merge.replaced},
+                      {"added", merge.added},
+                      {"untied", merge.untied},
+                      {"notes", formats::Json::Array(merge.notes.begin(), merge.notes.end())}};
     return extras;
   }
 

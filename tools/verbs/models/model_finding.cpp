@@ -46,9 +46,6 @@ ModelFinding find_in_model(const CommonOptions& common, const Streams& streams,
     message.resize(std::min(message.find("; --"), message.size()));
     out.finding = {.code = error.code(),
                    .message = std::move(message),
-                   .file = {},
-                   .key = {},
-                   .bytes = {},
                    .severity = formats::Finding::Severity::kDamage,
                    .hint = error.hint()};
   }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/verbs/models/named_model.h"
 
-#include <algorithm>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -232,10 +231,8 @@ class Naming {
     const std::vector<std::string> words = maps_of(tensors);
     if (words.empty()) return kNoMap;
     if (words.size() == 1) return words[0];
-    std::string list;
-    for (const std::string& word : words) list += (list.empty() ? "" : ", ") + word;
-    throw Error(ErrorCode::kUsage,
-                cat("several maps take these names: ", list, "; --map chooses one"));
+    throw Error(ErrorCode::kUsage, cat("several maps take these names: ",
+                                       formats::joined(words, ", "), "; --map chooses one"));
   }
 
   void check_quantization(const Value& tensors) const {

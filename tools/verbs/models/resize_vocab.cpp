@@ -18,8 +18,6 @@ namespace {
 using formats::cat;
 using formats::hf::Companions;
 
-// Ids of tokens are 32-bit integers in every tokenizer.
-
 class ResizeVocabVerb : public Verb {
  public:
   ResizeVocabVerb()
@@ -110,23 +108,19 @@ class ResizeVocabVerb : public Verb {
     }
     formats::Json::Array tensors;
     for (const formats::ResizedTensor& tensor : resized.tensors) {
-      tensors.emplace_back(formats::Json::Object{{"key", tensor.key},
-                                                 {"dtype", formats::torch_name(tensor.dtype)},
-                                                 {"was", shape_json(tensor.was)},
-                                                 {"now", shape_json(tensor.now)},
-                                                 {"state", tensor.state}});
+      tensors.emplace_back(
+          formats::Json::Object{{"key", tensor.key},
+                                {"dtype", formats::torch_name(tensor.dtype)},
+                                {"was", formats::Json::Array(tensor.was.begin(), tensor.was.end())},
+                                {"now", formats::Json::Array(tensor.now.begin(), tensor.now.end())},
+                                {"state", tensor.state}});
     }
-    formats::Json::Array alike;
-    for (const std::string& key : resized.alike) alike.emplace_back(key);
-    extras.members = {{"old_size", resized.old_rows},           {"size", *size_},
-                      {"fill", fill_.empty() ? "mean" : fill_}, {"guessed", resized.guessed},
-                      {"resized", std::move(tensors)},          {"alike", std::move(alike)}};
-  }
-
-  static formats::Json::Array shape_json(const std::vector<std::int64_t>& shape) {
-    formats::Json::Array sizes;
-    for (const std::int64_t size : shape) sizes.emplace_back(size);
-    return sizes;
+    extras.members = {{"old_size", resized.old_rows},
+                      {"size", *size_},
+                      {"fill", fill_.empty() ? "mean" : fill_},
+                      {"guessed", resized.guessed},
+                      {"resized", std::move(tensors)},
+                      {"alike", formats::Json::Array(resized.alike.begin(), resized.alike.end())}};
   }
 
   ConversionOptions conversion_;

@@ -35,7 +35,7 @@ const std::string* first_absent(const formats::Value& content,
 
 }  // namespace
 
-std::optional<ExpertMap> ExpertMap::find(const formats::Checkpoint& base,
+std::optional<ExpertMap> find_expert_map(const formats::Checkpoint& base,
                                          const formats::Value& content,
                                          const std::vector<std::string>& parameters,
                                          const std::string& model_type, const std::string& config) {
@@ -46,9 +46,10 @@ std::optional<ExpertMap> ExpertMap::find(const formats::Checkpoint& base,
   if (models.size() == 1) {
     for (const formats::map::BuiltinMap& map : formats::map::fitting_maps(
              formats::hf::names_of(models[0].tensors), model_type, Direction::kReverse)) {
-      const ExpertMap own(std::string(map.name), config);
+      const ExpertMap own{std::string(map.name), config};
       try {
-        if (first_absent(own.to_code(base, content).content, parameters) == nullptr)
+        if (first_absent(own.mapped(base, content, Direction::kReverse).content, parameters) ==
+            nullptr)
           fitting.push_back(own);
       } catch (const Error&) {
         // The map needs other shapes, or parameters that were not given.
@@ -65,7 +66,7 @@ std::optional<ExpertMap> ExpertMap::find(const formats::Checkpoint& base,
                                           "use fsdp-ckpt map --reverse with your own rules"));
   }
   std::string list;
-  for (const ExpertMap& map : fitting) list += (list.empty() ? "" : ", ") + map.name();
+  for (const ExpertMap& map : fitting) list += (list.empty() ? "" : ", ") + map.name;
   throw Error(ErrorCode::kUsage, cat(lacks, "; several maps lead to it: ", list,
                                      "; give the model's config.json with --config"));
 }
@@ -73,19 +74,10 @@ std::optional<ExpertMap> ExpertMap::find(const formats::Checkpoint& base,
 Changed ExpertMap::mapped(const formats::Checkpoint& source, const formats::Value& content,
                           Direction direction) const {
   MapChoice choice;
-  choice.config = config_;
+  choice.config = config;
   formats::map::Mapped result =
-      formats::map::map_content(source, content, choice.options(name_, direction));
+      formats::map::map_content(source, content, choice.options(name, direction));
   return {std::move(result.checkpoint), std::move(result.content)};
-}
-
-Changed ExpertMap::to_code(const formats::Checkpoint& base, const formats::Value& content) const {
-  return mapped(base, content, Direction::kReverse);
-}
-
-Changed ExpertMap::to_files(const formats::Checkpoint& merged,
-                            const formats::Value& content) const {
-  return mapped(merged, content, Direction::kForward);
 }
 
 }  // namespace fsdp::cli

@@ -41,13 +41,6 @@ std::vector<double> parse_weights(const std::string& text) {
   return weights;
 }
 
-// "1, 0.5, -0.5".
-std::string weights_text(const std::vector<double>& weights) {
-  std::string text;
-  for (const double weight : weights) text += (text.empty() ? "" : ", ") + short_number(weight, 17);
-  return text;
-}
-
 class AverageVerb : public Verb {
  public:
   AverageVerb()
@@ -63,7 +56,7 @@ class AverageVerb : public Verb {
     options.add("--optimizer", &optimizer_);
     options.add("--differing", &differing_).choices = {"refuse", "first", "last"};
     declare_conversion_options(options, conversion_, output_formats());
-    declare_resume(options, conversion_.writing);
+    options.add("--resume", &conversion_.writing.resume);
     declare_world_size(options, conversion_);
   }
 
@@ -156,7 +149,9 @@ class AverageVerb : public Verb {
     ReportExtras extras;
     std::string line =
         cat(weights_.empty() ? "mean of " : "sum of ", counted(paths.size(), "checkpoint"));
-    if (!weights_.empty()) line += cat(", weights ", weights_text(rule.weights));
+    formats::SomeNames weights;
+    for (const double weight : rule.weights) weights.add(short_number(weight, 17));
+    if (!weights_.empty()) line += cat(", weights ", weights.text());
     if (!weights_.empty() && rule.divisor)
       line += cat(", divided by ", short_number(*rule.divisor, 17));
     line += cat(", in ", accumulate_, ": ", counted(average.summed, "tensor"), " from ",
@@ -171,12 +166,8 @@ class AverageVerb : public Verb {
       extras.lines.push_back(cat("left out: states of optimizers, ", counted(left_out, "tensor"),
                                  "; --optimizer takes them"));
     }
-    formats::Json::Array names;
-    for (const std::string& path : paths) names.emplace_back(path);
-    formats::Json::Array weights;
-    for (const double weight : rule.weights) weights.emplace_back(weight);
-    extras.members = {{"inputs", std::move(names)},
-                      {"weights", std::move(weights)},
+    extras.members = {{"inputs", formats::Json::Array(paths.begin(), paths.end())},
+                      {"weights", formats::Json::Array(rule.weights.begin(), rule.weights.end())},
                       {"divisor", rule.divisor ? formats::Json(*rule.divisor) : formats::Json()},
                       {"accumulate", accumulate_},
                       {"differing", differing_},

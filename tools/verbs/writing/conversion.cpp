@@ -58,28 +58,24 @@ Value with_dtype(const formats::Checkpoint& source, const Value& content, format
 }
 
 // Returns `content` without the prefixes of --strip-prefix, and reports the changes.
-Value stripped_content(const Value& content, const ConversionOptions& conversion,
-                       const CommonOptions& common, ReportExtras& extras) {
+Value stripped_content(const formats::Checkpoint& source, const Value& content,
+                       const ConversionOptions& conversion, const CommonOptions& common,
+                       ReportExtras& extras) {
   const formats::NameRules rules = strip_rules(conversion.strip_prefixes);
-  try {
-    formats::Renamed renamed =
-        formats::rename_content(content, rules, [](const Value& value) { return value; });
-    if (renamed.renamed.empty() && conversion.strip_unasked) return std::move(renamed.content);
+  formats::Renamed renamed = renamed_content(source, content, rules, common);
+  if (!renamed.renamed.empty() || !conversion.strip_unasked)
     add_name_report(renamed, rules.strip_wrappers, conversion.writing.dry_run, extras);
-    return std::move(renamed.content);
-  } catch (const Error& error) {
-    if (is_about_rules(error.code())) throw error.in(formats::escape(common.path));
-    throw;
-  }
+  return std::move(renamed.content);
 }
 
 // Returns `content` without the prefix under which Lightning before 2.1 saved modules.  Lightning
 // removes it, too, when it makes one file of a folder.
-Value without_forward_module(const Value& content, const ConversionOptions& conversion,
-                             const CommonOptions& common, ReportExtras& extras) {
+Value without_forward_module(const formats::Checkpoint& source, const Value& content,
+                             const ConversionOptions& conversion, const CommonOptions& common,
+                             ReportExtras& extras) {
   constexpr std::string_view kWrapper = "_forward_module.";
   const auto leaves = formats::leaves_of(content);
-  const bool wrapped = std::any_of(leaves.begin(), leaves.end(), [&](const formats::Leaf& leaf) {
+  const bool wrapped = std::any_of(leaves.begin(), leaves.end(), [&](const Leaf& leaf) {
     const std::size_t at = leaf.key.find(kWrapper);
     return at == 0 || (at != leaf.key.npos && leaf.key[at - 1] == '.');
   });
@@ -87,7 +83,7 @@ Value without_forward_module(const Value& content, const ConversionOptions& conv
   ConversionOptions strip = conversion;
   strip.strip_prefixes = {std::string(kWrapper.substr(0, kWrapper.size() - 1))};
   extras.lines.push_back("stripped: " + formats::quote(kWrapper));
-  return stripped_content(content, strip, common, extras);
+  return stripped_content(source, content, strip, common, extras);
 }
 
 void replace_source(Prepared& prepared, std::shared_ptr<const formats::Checkpoint> next) {
@@ -146,7 +142,7 @@ void declare_conversion_options(OptionSet& options, ConversionOptions& conversio
 
 void declare_conversion(OptionSet& options, ConversionOptions& conversion,
                         const std::vector<std::string>& formats) {
-  declare_out(options, conversion.writing, "File or folder to write");
+  options.positional("OUT", conversion.writing.destination, "File or folder to write");
   declare_conversion_options(options, conversion, formats);
   options.add("--strip-prefix", &conversion.strip_prefixes);
 }
@@ -171,9 +167,26 @@ Value selected_content(const formats::Checkpoint& source, const CommonOptions& c
   return formats::pruned(content, [&](const std::string& key) { return common.keys.selects(key); });
 }
 
-bool is_about_rules(ErrorCode code) {
-  return code == ErrorCode::kRekeyCollision || code == ErrorCode::kRekeyUnused ||
-         code == ErrorCode::kName || code == ErrorCode::kUsage;
+formats::Renamed renamed_content(const formats::Checkpoint& source, const Value& content,
+                                 const formats::NameRules& rules, const CommonOptions& common) {
+  try {
+    return formats::rename_content(
+        content, rules, [&](const Value& value) { return formats::resolved(source, value); });
+  } catch (const Error& error) {
+    const ErrorCode code = error.code();
+    const bool about_rules = code == ErrorCode::kRekeyCollision ||
+                             code == ErrorCode::kRekeyUnused || code == ErrorCode::kName ||
+                             code == ErrorCode::kUsage;
+    if (about_rules) throw error.in(formats::escape(common.path));
+    throw;
+  }
+}
+
+std::unique_ptr<formats::Checkpoint> with_tensors_apart(std::unique_ptr<formats::Checkpoint> source,
+                                                        const CommonOptions& common) {
+  const auto selected = [&](const std::string& key) { return common.keys.selects(key); };
+  return formats::with_values_apart(std::move(source),
+                                    {.wanted = selected, .only_with_tensors = true});
 }
 
 formats::NameRules strip_rules(const std::vector<std::string>& words) {
@@ -221,13 +234,8 @@ Prepared prepare_conversion(const std::string& format, const ConversionOptions& 
   std::unique_ptr<formats::Checkpoint> opened = open_source(common.path, common, streams);
   // Tensors inside values become tensors of the checkpoint if the format cannot hold them
   // otherwise, or if they are to be cast like all others.
-  if (format == "safetensors" || (dtype && format == "pt")) {
-    const auto selected = [&](const std::string& key) {
-      return common.keys.everything() || common.keys.selects(key);
-    };
-    opened = formats::with_values_apart(std::move(opened),
-                                        {.wanted = selected, .only_with_tensors = true});
-  }
+  if (format == "safetensors" || (dtype && format == "pt"))
+    opened = with_tensors_apart(std::move(opened), common);
   Prepared out;
   out.source = std::move(opened);
   Value content = selected_content(*out.source, common);
@@ -241,9 +249,9 @@ Prepared prepare_conversion(const std::string& format, const ConversionOptions& 
   content = formats::with_integer_ids(*out.source, content);
   note_computed(check, out.extras);
   if (!conversion.strip_prefixes.empty())
-    content = stripped_content(content, conversion, common, out.extras);
+    content = stripped_content(*out.source, content, conversion, common, out.extras);
   if (format == "lightning-ckpt")
-    content = without_forward_module(content, conversion, common, out.extras);
+    content = without_forward_module(*out.source, content, conversion, common, out.extras);
   Form form = formats::megatron::form_of(out.source->description());
   const std::string layout = formats::dcp::written_layout(format, out.source->description().layout);
   if (conversion.by_module) change_form(out, content, form, Form::kStateDict);

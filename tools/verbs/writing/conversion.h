@@ -9,11 +9,11 @@
 #include <string>
 #include <vector>
 
-#include "formats/bytes/base/error.h"
 #include "formats/state/checkpoint/checkpoint.h"
 #include "formats/state/model/name_rules.h"
+#include "formats/state/rewrite/rename.h"
 #include "tools/base/common.h"
-#include "tools/base/verb.h"
+#include "tools/base/option_set.h"
 #include "tools/verbs/writing/writing.h"
 
 namespace fsdp::cli {
@@ -58,8 +58,13 @@ std::unique_ptr<formats::StoredCheckpoint> open_source(const std::string& path,
 // key matches.
 formats::Value selected_content(const formats::Checkpoint& source, const CommonOptions& common);
 
-// Returns whether an error concerns rules for names, and so does not name a file.
-bool is_about_rules(ErrorCode code);
+// Renames content, see formats::rename_content.  Errors about the rules name the checkpoint.
+formats::Renamed renamed_content(const formats::Checkpoint& source, const formats::Value& content,
+                                 const formats::NameRules& rules, const CommonOptions& common);
+
+// Makes tensors inside selected values tensors of the checkpoint.
+std::unique_ptr<formats::Checkpoint> with_tensors_apart(std::unique_ptr<formats::Checkpoint> source,
+                                                        const CommonOptions& common);
 
 // Parses the words of --strip-prefix: "auto" or prefixes.
 formats::NameRules strip_rules(const std::vector<std::string>& words);

@@ -20,7 +20,7 @@ class ConvertVerb : public Verb {
         sharded_(sharded) {}
   void declare(OptionSet& options) override {
     declare_conversion(options, conversion_, formats_);
-    declare_resume(options, conversion_.writing);
+    options.add("--resume", &conversion_.writing.resume);
     if (sharded_) declare_world_size(options, conversion_);
   }
   bool divides() const override { return true; }

@@ -102,16 +102,13 @@ class GroupsVerb : public Verb {
     }
   }
 
-  static std::string title(const formats::EditedOptimizer& optimizer) {
-    return optimizer.key.empty() ? "the optimizer" : formats::escape(optimizer.key);
-  }
-
   static ReportExtras extras_of(const formats::GroupsEdited& edited) {
     ReportExtras extras;
     formats::Json::Array optimizers;
     for (const formats::EditedOptimizer& optimizer : edited.optimizers) {
-      extras.lines.push_back(cat(title(optimizer), ": ", counted(optimizer.old_groups, "group"),
-                                 " became ", optimizer.groups.size()));
+      extras.lines.push_back(
+          cat(optimizer.key.empty() ? "the optimizer" : formats::escape(optimizer.key), ": ",
+              counted(optimizer.old_groups, "group"), " became ", optimizer.groups.size()));
       add_lines(optimizer, extras.lines);
       optimizers.push_back(json_of(optimizer));
     }
@@ -122,11 +119,10 @@ class GroupsVerb : public Verb {
   static void add_lines(const formats::EditedOptimizer& optimizer,
                         std::vector<std::string>& lines) {
     const auto group = [&](std::size_t i) {
-      std::string from;
-      for (const std::size_t g : optimizer.groups[i].from)
-        from += (from.empty() ? "" : ", ") + std::to_string(g);
+      formats::SomeNames from;
+      for (const std::size_t g : optimizer.groups[i].from) from.add(g);
       return cat("group ", i, ": ", counted(optimizer.groups[i].parameters.size(), "parameter"),
-                 " of group ", from);
+                 " of group ", from.text());
     };
     list_names(optimizer.groups.size(), group, lines);
     const auto change = [&](std::size_t i) {
@@ -140,12 +136,9 @@ class GroupsVerb : public Verb {
   static formats::Json::Object json_of(const formats::EditedOptimizer& optimizer) {
     formats::Json::Array groups;
     for (const formats::EditedGroup& group : optimizer.groups) {
-      formats::Json::Array from;
-      for (const std::size_t g : group.from) from.emplace_back(static_cast<std::int64_t>(g));
-      formats::Json::Array parameters;
-      for (const std::string& parameter : group.parameters) parameters.emplace_back(parameter);
-      groups.emplace_back(
-          formats::Json::Object{{"from", std::move(from)}, {"parameters", std::move(parameters)}});
+      groups.emplace_back(formats::Json::Object{
+          {"from", formats::Json::Array(group.from.begin(), group.from.end())},
+          {"parameters", formats::Json::Array(group.parameters.begin(), group.parameters.end())}});
     }
     formats::Json::Array changes;
     for (const formats::OptionChange& change : optimizer.changes) {

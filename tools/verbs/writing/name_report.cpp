@@ -6,16 +6,13 @@
 
 #include "formats/bytes/base/json.h"
 #include "formats/bytes/base/text.h"
+#include "tools/base/reading.h"
 
 namespace fsdp::cli {
 namespace {
 
 using formats::cat;
 using formats::escape;
-
-std::string keys_text(std::size_t count) {
-  return formats::group_digits(count) + (count == 1 ? " key" : " keys");
-}
 
 }  // namespace
 
@@ -37,7 +34,7 @@ void add_name_report(const formats::Renamed& renamed, bool auto_strip, bool dry_
   }
   if (auto_strip && renamed.wrappers.empty())
     extras.lines.emplace_back("stripped: nothing, no name has a wrapper's prefix");
-  extras.lines.push_back("renamed: " + keys_text(renamed.renamed.size()));
+  extras.lines.push_back("renamed: " + counted(renamed.renamed.size(), "key"));
   list_names(
       renamed.scopes.size(),
       [&](std::size_t i) {
@@ -55,7 +52,7 @@ void add_name_report(const formats::Renamed& renamed, bool auto_strip, bool dry_
         extras.lines);
   }
   if (!renamed.dropped.empty()) {
-    extras.lines.push_back("dropped: " + keys_text(renamed.dropped.size()));
+    extras.lines.push_back("dropped: " + counted(renamed.dropped.size(), "key"));
     list_names(
         renamed.dropped.size(), [&](std::size_t i) { return escape(renamed.dropped[i]); },
         extras.lines);
@@ -67,14 +64,13 @@ void add_name_report(const formats::Renamed& renamed, bool auto_strip, bool dry_
   formats::Json::Array renames;
   for (const auto& [from, to] : renamed.renamed)
     renames.push_back(formats::Json::Object{{"from", from}, {"to", to}});
-  formats::Json::Array dropped;
-  for (const std::string& key : renamed.dropped) dropped.emplace_back(key);
   extras.members.emplace_back("renamed", renamed.renamed.size());
   extras.members.emplace_back("dropped", renamed.dropped.size());
   extras.members.emplace_back("wrappers", std::move(wrappers));
   extras.members.emplace_back("rules", std::move(rules));
   extras.members.emplace_back("renames", std::move(renames));
-  extras.members.emplace_back("dropped_keys", std::move(dropped));
+  extras.members.emplace_back("dropped_keys",
+                              formats::Json::Array(renamed.dropped.begin(), renamed.dropped.end()));
 }
 
 }  // namespace fsdp::cli

@@ -3,6 +3,7 @@
 
 #include "formats/bytes/base/text.h"
 #include "formats/containers/names/producer_names.h"
+#include "tools/base/reading.h"
 
 namespace fsdp::cli {
 
@@ -33,9 +34,8 @@ void note_producers(const formats::Value& content, const std::string& format,
 void note_computed(const formats::CopyCheck& check, ReportExtras& extras) {
   formats::Json::Object all;
   for (const auto& [cls, count] : check.computed) {
-    extras.lines.push_back(formats::cat(
-        "dequantized, as PyTorch reads them from a folder: ", formats::group_digits(count),
-        count == 1 ? " tensor of " : " tensors of ", formats::escape(cls)));
+    extras.lines.push_back(formats::cat("dequantized, as PyTorch reads them from a folder: ",
+                                        counted(count, "tensor"), " of ", formats::escape(cls)));
     all.emplace_back(cls, count);
   }
   if (!all.empty()) extras.members.emplace_back("dequantized", std::move(all));

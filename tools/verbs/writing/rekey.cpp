@@ -9,6 +9,7 @@
 #include "formats/bytes/base/text.h"
 #include "formats/front/open.h"
 #include "formats/state/content/content.h"
+#include "tools/base/reading.h"
 #include "tools/base/verbs.h"
 #include "tools/verbs/writing/conversion.h"
 #include "tools/verbs/writing/name_report.h"
@@ -162,12 +163,9 @@ class RekeyVerb : public Verb {
   }
 
   std::string line_of(const RekeyedOptimizer& optimizer) const {
-    const auto count = [](std::uint64_t number, const char* noun) {
-      return formats::group_digits(number) + " " + noun + (number == 1 ? "" : "s");
-    };
     std::string line = optimizer.key.empty() ? "optimizer" : formats::escape(optimizer.key);
-    line +=
-        ": " + count(optimizer.parameters, "parameter") + " in " + count(optimizer.groups, "group");
+    line += cat(": ", counted(optimizer.parameters, "parameter"), " in ",
+                counted(optimizer.groups, "group"));
     if (optimizer.without_state != 0)
       line += cat(", ", formats::group_digits(optimizer.without_state), " without state");
     if (optimizer.from == target())

@@ -4,7 +4,6 @@
 
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
-#include "formats/state/content/content.h"
 #include "tools/base/verbs.h"
 #include "tools/verbs/writing/conversion.h"
 #include "tools/verbs/writing/name_report.h"
@@ -39,16 +38,8 @@ class RenameVerb : public Verb {
     check_apart(common.path, rewriting_.writing.destination);
     const auto source = open_source(common.path, common, streams);
     check_rewritable(*source);
-    formats::Renamed renamed;
-    const formats::Value content = selected_content(*source, common);
-    try {
-      renamed = formats::rename_content(content, rules, [&](const formats::Value& value) {
-        return formats::resolved(*source, value);
-      });
-    } catch (const Error& error) {
-      if (is_about_rules(error.code())) throw error.in(formats::escape(common.path));
-      throw;
-    }
+    formats::Renamed renamed =
+        renamed_content(*source, selected_content(*source, common), rules, common);
     ReportExtras extras;
     add_name_report(renamed, rules.strip_wrappers, rewriting_.writing.dry_run, extras);
     return write_rewritten(name(), *source, std::move(renamed.content), rewriting_, common, streams,

@@ -29,11 +29,9 @@ void add_folder_report(const std::string& source, const formats::RewrittenDcp& o
                        const RewritingOptions& rewriting, ReportExtras& extras) {
   const auto& left = output.left_behind();
   if (!left.empty()) {
-    std::string names;
-    for (std::size_t i = 0; i < left.size() && i < kMaxNamed; ++i)
-      names += (names.empty() ? "" : ", ") + formats::quote(left[i]);
-    if (left.size() > kMaxNamed) names += cat(" and ", left.size() - kMaxNamed, " more");
-    extras.lines.push_back("not copied, since it is not part of the checkpoint: " + names);
+    formats::SomeNames names(kMaxNamed);
+    for (const std::string& name : left) names.add(formats::quote(name));
+    extras.lines.push_back("not copied, since it is not part of the checkpoint: " + names.text());
   }
   if (output.unneeded_files() != 0) {
     extras.lines.push_back(cat("left out: ", output.unneeded_files(),
@@ -54,9 +52,7 @@ void add_folder_report(const std::string& source, const formats::RewrittenDcp& o
                                                            : "on another file system";
     extras.lines.push_back(cat(why, ": data files are copied, none is shared"));
   }
-  formats::Json::Array names;
-  for (const std::string& name : left) names.emplace_back(name);
-  extras.members.emplace_back("left_behind", std::move(names));
+  extras.members.emplace_back("left_behind", formats::Json::Array(left.begin(), left.end()));
   extras.members.emplace_back("unneeded_files", output.unneeded_files());
   extras.members.emplace_back("dead_bytes", output.dead_bytes());
 }

@@ -7,7 +7,7 @@
 
 #include "formats/state/checkpoint/checkpoint.h"
 #include "tools/base/common.h"
-#include "tools/base/verb.h"
+#include "tools/base/option_set.h"
 #include "tools/verbs/writing/writing.h"
 
 namespace fsdp::cli {

@@ -113,9 +113,8 @@ class SetVerb : public Verb {
       extras.lines.push_back(cat("taken: ", counted(spliced.taken.size(), "key")));
       list_names(spliced.taken.size(), taken, extras.lines);
     }
-    formats::Json::Array names;
-    for (const std::string& key : spliced.dropped) names.emplace_back(key);
-    extras.members.emplace_back("dropped", std::move(names));
+    extras.members.emplace_back(
+        "dropped", formats::Json::Array(spliced.dropped.begin(), spliced.dropped.end()));
     formats::Json::Array keys;
     for (const formats::TakenKey& key : spliced.taken) {
       keys.emplace_back(formats::Json::Object{

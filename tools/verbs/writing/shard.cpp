@@ -6,6 +6,7 @@
 #include "formats/families/checks/content_check.h"
 #include "formats/families/dcp/output.h"
 #include "formats/state/content/content.h"
+#include "tools/base/reading.h"
 #include "tools/base/verbs.h"
 #include "tools/verbs/writing/conversion.h"
 #include "tools/verbs/writing/producer_note.h"
@@ -16,8 +17,7 @@ namespace {
 using formats::cat;
 
 std::string ranks_text(std::int64_t ranks) {
-  return cat(formats::group_digits(static_cast<std::uint64_t>(ranks)),
-             ranks == 1 ? " rank" : " ranks");
+  return counted(static_cast<std::uint64_t>(ranks), "rank");
 }
 
 class ShardVerb : public Verb {
@@ -25,7 +25,7 @@ class ShardVerb : public Verb {
   using Verb::Verb;
   void declare(OptionSet& options) override {
     declare_writing(options, writing_, "Folder to write");
-    declare_resume(options, writing_);
+    options.add("--resume", &writing_.resume);
     options.add("--world-size", &world_size_).required = true;
     options.add("--shard", &shard_);
     options.add("--replicate", &replicate_);
@@ -54,8 +54,8 @@ class ShardVerb : public Verb {
     const auto whole = static_cast<std::uint64_t>(output->whole_tensors());
     ReportExtras extras;
     extras.lines.push_back(cat(ranks_text(from), " to ", ranks_text(options.world_size), ": ",
-                               formats::group_digits(cut), cut == 1 ? " tensor" : " tensors",
-                               " cut along dimension 0, ", formats::group_digits(whole), " whole"));
+                               counted(cut, "tensor"), " cut along dimension 0, ",
+                               formats::group_digits(whole), " whole"));
     note_computed(check, extras);
     note_producers(producers, extras);
     extras.members.emplace_back("source_ranks", from);

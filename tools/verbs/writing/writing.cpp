@@ -17,131 +17,127 @@
 #include "tools/base/memory_budget.h"
 #include "tools/base/placed.h"
 #include "tools/base/progress.h"
+#include "tools/base/reading.h"
 
 namespace fsdp::cli {
 namespace {
 
 namespace fs = std::filesystem;
 using formats::cat;
-using formats::OutputPlan;
 
 // The most files that a dry run lists for users; --json lists all.
 constexpr std::size_t kMaxListed = 100;
 
-std::string plural(std::uint64_t count, const char* noun) {
-  return formats::group_digits(count) + " " + noun + (count == 1 ? "" : "s");
+// Returns the free bytes where `destination` will be written.  Throws: kIo.
+std::uint64_t free_bytes_at(const std::string& destination) {
+  return formats::free_bytes(formats::existing_folder_above(destination));
 }
 
-class Writing {
- public:
-  Writing(std::string verb, const formats::Checkpoint& source, formats::Output& output,
-          const WritingOptions& writing, const CommonOptions& common, const Streams& streams,
-          ReportExtras extras)
-      : verb_(std::move(verb)),
-        source_(source),
-        output_(output),
-        plan_(output.plan()),
-        writing_(writing),
-        common_(common),
-        streams_(streams),
-        extras_(std::move(extras)),
-        buffer_bytes_(common.max_memory_bytes / kBufferShare) {}
+struct Writing {
+  const std::string& verb;
+  const formats::Checkpoint& source;
+  formats::Output& output;
+  const WritingOptions& writing;
+  const CommonOptions& common;
+  const Streams& streams;
+  ReportExtras extras;
+  const formats::OutputPlan& plan = output.plan();
+  std::uint64_t buffer_bytes = common.max_memory_bytes / kBufferShare;
 
   int run() {
     formats::CopyResult result;
     double seconds = 0;
     // A dry run shows users the plan before the error; --json prints only one object, here the
     // error.
-    const bool plan_first = writing_.dry_run && !common_.json;
-    if (!plan_first) check_free(writing_.destination, plan_.new_bytes());
-    if (!writing_.dry_run) {
+    const bool plan_first = writing.dry_run && !common.json;
+    if (!plan_first) check_free(writing.destination, plan.new_bytes());
+    if (!writing.dry_run) {
       const auto begin = std::chrono::steady_clock::now();
       result = write();
-      note_placed(writing_.destination);
+      note_placed(writing.destination);
       seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     }
-    if (common_.json) {
+    if (common.json) {
       report_json(result, seconds);
-    } else if (writing_.dry_run || !common_.quiet) {
+    } else if (writing.dry_run || !common.quiet) {
       report_text(result, seconds);
     }
-    if (plan_first) check_free(writing_.destination, plan_.new_bytes());
+    if (plan_first) check_free(writing.destination, plan.new_bytes());
     return 0;
   }
 
- private:
   formats::CopyResult write() {
-    Progress progress(streams_.err, streams_.show_progress, verb_, plan_.tensor_bytes);
+    Progress progress(streams.err, streams.show_progress, verb, plan.tensor_bytes);
     formats::CopyOptions options;
-    options.threads = common_.threads;
-    options.max_buffer_bytes = buffer_bytes_;
+    options.threads = common.threads;
+    options.max_buffer_bytes = buffer_bytes;
     options.on_progress = [&](std::uint64_t bytes) { progress.update(bytes); };
     options.cancelled = [] { return formats::interrupted(); };
-    options.team = common_.team;
-    options.journal = writing_.journal.get();
-    if (writing_.journal->records()) identify_plan();
-    return output_.write(options);
+    options.team = common.team;
+    options.journal = writing.journal.get();
+    if (writing.journal->records()) identify_plan();
+    return output.write(options);
   }
 
   // Adds the files of the output to the facts that decide about its bytes.
   void identify_plan() const {
     // Added after the words and the source, which explain better why sizes of files differ.
-    common_.identity->add_later([this](formats::PlanIdentity& identity) {
-      identity.add("format", plan_.format);
-      for (const formats::PlannedFile& file : plan_.files)
+    common.identity->add_later([this](formats::PlanIdentity& identity) {
+      identity.add("format", plan.format);
+      for (const formats::PlannedFile& file : plan.files)
         identity.add(file.name, cat(file.bytes, " bytes"));
     });
   }
 
   void report_json(const formats::CopyResult& result, double seconds) {
     formats::Json::Array files;
-    for (const formats::PlannedFile& file : plan_.files) {
+    for (const formats::PlannedFile& file : plan.files) {
       formats::Json::Object entry{{"name", file.name}, {"bytes", file.bytes}};
       if (file.linked) entry.emplace_back("linked", true);
       files.push_back(std::move(entry));
     }
     formats::Json::Object tied;
-    for (const auto& [name, kept] : plan_.tied) tied.emplace_back(name, kept);
+    for (const auto& [name, kept] : plan.tied) tied.emplace_back(name, kept);
     formats::Json::Object object;
-    object.emplace_back("schema", "fsdp-ckpt/" + verb_ + "/1");
-    object.emplace_back("path", common_.path);
-    object.emplace_back("output", writing_.destination);
-    for (auto& member : extras_.members) object.push_back(std::move(member));
-    object.emplace_back("format", plan_.format);
-    object.emplace_back("dry_run", writing_.dry_run);
+    object.emplace_back("schema", "fsdp-ckpt/" + verb + "/1");
+    object.emplace_back("path", common.path);
+    object.emplace_back("output", writing.destination);
+    for (auto& member : extras.members) object.push_back(std::move(member));
+    object.emplace_back("format", plan.format);
+    object.emplace_back("dry_run", writing.dry_run);
     object.emplace_back("files", std::move(files));
-    object.emplace_back("tensors", plan_.tensors);
-    object.emplace_back("values", plan_.values);
-    object.emplace_back("dropped_values", plan_.dropped_values);
+    object.emplace_back("tensors", plan.tensors);
+    object.emplace_back("values", plan.values);
+    object.emplace_back("dropped_values", plan.dropped_values);
     object.emplace_back("tied", std::move(tied));
-    object.emplace_back("bytes", plan_.bytes());
-    object.emplace_back("tensor_bytes", plan_.tensor_bytes);
-    object.emplace_back("buffer_bytes", buffer_bytes_);
-    if (writing_.dry_run) {
+    object.emplace_back("bytes", plan.bytes());
+    object.emplace_back("tensor_bytes", plan.tensor_bytes);
+    object.emplace_back("buffer_bytes", buffer_bytes);
+    if (writing.dry_run) {
       // A store does not report free space.
-      if (!formats::is_url(writing_.destination))
-        object.emplace_back("free_bytes", free_bytes_at(writing_.destination));
+      if (!formats::is_url(writing.destination))
+        object.emplace_back("free_bytes", free_bytes_at(writing.destination));
     } else {
       object.emplace_back("unchecked_bytes", result.unchecked_bytes);
-      if (writing_.resume) object.emplace_back("kept_bytes", result.kept_bytes);
+      if (writing.resume) object.emplace_back("kept_bytes", result.kept_bytes);
       object.emplace_back("seconds", seconds);
     }
-    streams_.out << formats::to_text(formats::Json(std::move(object)), 1) << '\n';
+    streams.out << formats::to_text(formats::Json(std::move(object)), 1) << '\n';
   }
 
   void report_text(const formats::CopyResult& result, double seconds) const {
-    std::ostream& out = streams_.out;
-    for (const auto& [name, kept] : plan_.tied) {
+    std::ostream& out = streams.out;
+    for (const auto& [name, kept] : plan.tied) {
       out << "tied: " << formats::quote(name, 200) << " is " << formats::quote(kept, 200)
           << "; its name is in the file's metadata\n";
     }
-    if (plan_.dropped_values != 0)
-      out << "left out: " << plan_.dropped_values << " values that are not tensors\n";
-    for (const std::string& line : extras_.lines) out << line << '\n';
+    if (plan.dropped_values != 0)
+      out << "left out: " << plan.dropped_values << " values that are not tensors\n";
+    for (const std::string& line : extras.lines) out << line << '\n';
     const std::string contents =
-        cat(plural(plan_.tensors, "tensor"), ", ", plural(plan_.values, "value"), ", ",
-            formats::human_bytes(plan_.bytes()));
-    if (writing_.dry_run) {
+        cat(counted(plan.tensors, "tensor"), ", ", counted(plan.values, "value"), ", ",
+            formats::human_bytes(plan.bytes()));
+    if (writing.dry_run) {
       report_plan(contents);
     } else {
       report_result(contents, result, seconds);
@@ -150,37 +146,37 @@ class Writing {
 
   // Names the bytes on disk that source and output share.
   std::string shared_text() const {
-    const std::uint64_t linked = plan_.bytes() - plan_.new_bytes();
+    const std::uint64_t linked = plan.bytes() - plan.new_bytes();
     return linked == 0 ? std::string()
                        : ", " + formats::human_bytes(linked) + " of it shared with the source";
   }
 
   void report_plan(const std::string& contents) const {
-    std::ostream& out = streams_.out;
-    out << "would read " << source_.description().path << ": "
-        << formats::human_bytes(plan_.tensor_bytes) << " of tensors, through "
-        << formats::human_bytes(buffer_bytes_) << " of buffers at most\n";
-    out << "would write " << formats::escape(writing_.destination) << ": " << contents
+    std::ostream& out = streams.out;
+    out << "would read " << source.description().path << ": "
+        << formats::human_bytes(plan.tensor_bytes) << " of tensors, through "
+        << formats::human_bytes(buffer_bytes) << " of buffers at most\n";
+    out << "would write " << formats::escape(writing.destination) << ": " << contents
         << shared_text();
-    if (!formats::is_url(writing_.destination)) {
-      out << "; " << formats::human_bytes(free_bytes_at(writing_.destination)) << " free";
+    if (!formats::is_url(writing.destination)) {
+      out << "; " << formats::human_bytes(free_bytes_at(writing.destination)) << " free";
     }
     out << '\n';
-    if (plan_.files.size() == 1) return;
-    for (std::size_t i = 0; i < plan_.files.size() && i < kMaxListed; ++i) {
-      out << "  " << formats::escape(plan_.files[i].name) << "  "
-          << formats::human_bytes(plan_.files[i].bytes) << (plan_.files[i].linked ? "  linked" : "")
+    if (plan.files.size() == 1) return;
+    for (std::size_t i = 0; i < plan.files.size() && i < kMaxListed; ++i) {
+      out << "  " << formats::escape(plan.files[i].name) << "  "
+          << formats::human_bytes(plan.files[i].bytes) << (plan.files[i].linked ? "  linked" : "")
           << '\n';
     }
-    if (plan_.files.size() > kMaxListed)
-      out << "  and " << plan_.files.size() - kMaxListed << " more files\n";
+    if (plan.files.size() > kMaxListed)
+      out << "  and " << plan.files.size() - kMaxListed << " more files\n";
   }
 
   void report_result(const std::string& contents, const formats::CopyResult& result,
                      double seconds) const {
-    std::ostream& out = streams_.out;
-    out << formats::escape(writing_.destination) << ": " << contents;
-    if (plan_.files.size() > 1) out << " in " << plan_.files.size() << " files";
+    std::ostream& out = streams.out;
+    out << formats::escape(writing.destination) << ": " << contents;
+    if (plan.files.size() > 1) out << " in " << plan.files.size() << " files";
     out << shared_text();
     if (result.unchecked_bytes != 0) {
       out << ", " << formats::human_bytes(result.unchecked_bytes) << " carried no checksum";
@@ -189,27 +185,17 @@ class Writing {
     }
     if (result.kept_bytes != 0)
       out << ", " << formats::human_bytes(result.kept_bytes) << " kept from an earlier run";
-    const std::uint64_t written = plan_.new_bytes() - result.kept_bytes;
+    const std::uint64_t written = plan.new_bytes() - result.kept_bytes;
     const double rate = seconds > 0 ? static_cast<double>(written) / seconds : 0;
     // The rate of a short run is not worth reporting.
     if (seconds > 1) out << ", " << formats::human_bytes(static_cast<std::uint64_t>(rate)) << "/s";
     out << '\n';
-    if (extras_.last) out << extras_.last() << '\n';
+    if (extras.last) out << extras.last() << '\n';
   }
 
   std::string checksum_name() const {
-    return source_.description().format == "hdf5" ? "checksums" : "CRC-32";
+    return source.description().format == "hdf5" ? "checksums" : "CRC-32";
   }
-
-  std::string verb_;
-  const formats::Checkpoint& source_;
-  formats::Output& output_;
-  const OutputPlan& plan_;
-  const WritingOptions& writing_;
-  const CommonOptions& common_;
-  const Streams& streams_;
-  ReportExtras extras_;
-  std::uint64_t buffer_bytes_;
 };
 
 // URLs are compared as text: a store has neither links nor "..".
@@ -274,12 +260,8 @@ formats::OutputOptions WritingOptions::output(const CommonOptions& common) const
   return options;
 }
 
-void declare_out(OptionSet& options, WritingOptions& writing, const std::string& out_help) {
-  options.positional("OUT", writing.destination, out_help);
-}
-
 void declare_writing(OptionSet& options, WritingOptions& writing, const std::string& out_help) {
-  declare_out(options, writing, out_help);
+  options.positional("OUT", writing.destination, out_help);
   declare_writing_options(options, writing);
 }
 
@@ -288,10 +270,6 @@ void declare_writing_options(OptionSet& options, WritingOptions& writing) {
   options.add("--force", &writing.force);
   options.add("--no-sync", &writing.sync).clears = true;
   options.add("--seal", &writing.seal);
-}
-
-void declare_resume(OptionSet& options, WritingOptions& writing) {
-  options.add("--resume", &writing.resume);
 }
 
 void check_apart(const std::string& source, const std::string& destination) {
@@ -308,10 +286,6 @@ void check_apart(const std::string& source, const std::string& destination) {
     throw Error(ErrorCode::kSamePath, cat(formats::escape(destination), ": ", relation,
                                           " the checkpoint being read; name another place"));
   }
-}
-
-std::uint64_t free_bytes_at(const std::string& destination) {
-  return formats::free_bytes(formats::existing_folder_above(destination));
 }
 
 void check_free(const std::string& destination, std::uint64_t needed) {
@@ -351,7 +325,7 @@ int write_output(const std::string& verb, const formats::Checkpoint& source,
                  formats::Output& output, const WritingOptions& writing,
                  const CommonOptions& common, const Streams& streams, ReportExtras extras) {
   if (writing.seal) output.plan_seal();
-  return Writing(verb, source, output, writing, common, streams, std::move(extras)).run();
+  return Writing{verb, source, output, writing, common, streams, std::move(extras)}.run();
 }
 
 }  // namespace fsdp::cli

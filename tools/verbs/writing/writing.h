@@ -6,7 +6,6 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "formats/bytes/base/json.h"
@@ -14,7 +13,7 @@
 #include "formats/bytes/outputs/options.h"
 #include "formats/state/content/output.h"
 #include "tools/base/common.h"
-#include "tools/base/verb.h"
+#include "tools/base/option_set.h"
 
 namespace fsdp::cli {
 
@@ -33,21 +32,15 @@ struct WritingOptions {
   formats::OutputOptions output(const CommonOptions& common) const;
 };
 
-// Declares OUT.
-void declare_out(OptionSet& options, WritingOptions& writing, const std::string& out_help);
-// Declares --dry-run, --force, --no-sync, --seal.
+// Declares --dry-run, --force, --no-sync, --seal.  Verbs that write all of their output declare
+// --resume, too.
 void declare_writing_options(OptionSet& options, WritingOptions& writing);
-// Declares --resume, for verbs that write all of their output.
-void declare_resume(OptionSet& options, WritingOptions& writing);
 // Declares OUT, and the options of declare_writing_options.
 void declare_writing(OptionSet& options, WritingOptions& writing, const std::string& out_help);
 
 // Refuses a destination that is the source or lies inside it, and a source inside the destination,
 // following links; also a URL of an unknown store.  Throws: kSamePath, kUnsupported.
 void check_apart(const std::string& source, const std::string& destination);
-
-// Returns the free bytes where `destination` will be written.  Throws: kIo.
-std::uint64_t free_bytes_at(const std::string& destination);
 
 // Throws: kNoSpace if fewer than `needed` bytes are free at `destination`; kIo.  A URL is not
 // checked.
