@@ -68,7 +68,7 @@ class MergeLoraVerb : public Verb {
     const std::string format = output_format_of(conversion_);
     formats::LoraMergeOptions options;
     if (!conversion_.dtype.empty()) options.dtype = floating_dtype(conversion_.dtype);
-    auto opened = open_source(common.path, common, streams);
+    std::unique_ptr<formats::Checkpoint> opened = open_source(common.path, common, streams);
     if (format == "safetensors") opened = with_tensors_apart(std::move(opened), common);
     std::shared_ptr<const formats::Checkpoint> base = std::move(opened);
     formats::Value content = selected_content(*base, common);
