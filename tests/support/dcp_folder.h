@@ -43,7 +43,7 @@ struct DcpFolder {
     for (const auto& [name, content] : files) write_file(folder / name, content);
     write_file(folder / ".metadata", metadata.pickle());
   }
-  std::unique_ptr<formats::Checkpoint> open() const {
+  std::unique_ptr<formats::StoredCheckpoint> open() const {
     write();
     return formats::open_checkpoint(folder.path());
   }

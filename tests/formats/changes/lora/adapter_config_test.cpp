@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "formats/bytes/base/error.h"
+#include "formats/bytes/base/json.h"
 
 namespace fsdp::formats {
 namespace {

@@ -20,7 +20,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::StartsWith;
 
-std::unique_ptr<Checkpoint> open(const test::TempDir& folder, const std::string& bytes) {
+std::unique_ptr<StoredCheckpoint> open(const test::TempDir& folder, const std::string& bytes) {
   test::write_file(folder / "full.pt", bytes);
   return open_torch_save(folder / "full.pt");
 }

@@ -49,7 +49,7 @@ struct Outcome {
   std::optional<Error> error;  // of opening
   Findings damage;
   Findings warnings;
-  std::unique_ptr<Checkpoint> checkpoint;
+  std::unique_ptr<StoredCheckpoint> checkpoint;
 
   bool reported() const { return error.has_value() || !damage.empty(); }
   bool names(const std::string& key) const {
