@@ -6,6 +6,7 @@
 #include "formats/bytes/base/text.h"
 
 namespace fsdp::cli {
+
 std::string coloured(std::string_view text, Colour colour, bool shown) {
   if (!shown) return std::string(text);
   return formats::cat("\x1b[", static_cast<int>(colour), "m", text, "\x1b[0m");

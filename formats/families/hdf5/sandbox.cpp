@@ -20,7 +20,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdio>
-#include <cstring>
 #include <vector>
 
 #include "formats/bytes/base/error.h"

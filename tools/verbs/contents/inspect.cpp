@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <ostream>
+#include <utility>
 
 #include "formats/bytes/base/text.h"
 #include "formats/front/open.h"
