@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Compares docs/tests.md with the tree: every unit has a test that refers to it.
+"""Compares docs/tests.md with the tree: every unit has a test that refers to it, and files that pages and comments name are there.
 
     check_units.py [--update]     with --update: drops units that are wrong and writes those that are missing
     check_units.py UNIT...        says how the test of a unit reaches it
@@ -153,6 +153,21 @@ def wrong_units(tree, rows):
     return {unit: why for unit in rows if (why := tree.wrong(unit, rows, ways))}
 
 
+def missing_files():
+    """The source files that pages, in backticks, and comments, in brackets, name and the tree does not have."""
+    known = set()
+    for top in ("formats", "tools", "libfsdp", "samples", "tests", "docs"):
+        for path in files(top, (".h", ".cpp")):
+            parts = path.split("/")
+            known.update("/".join(parts[at:]) for at in range(len(parts)))
+    for top, ending, form in (("docs", ".md", r"`([\w./-]+\.(?:cpp|h))`"), ("formats", (".h", ".cpp"), r"\(([\w/]+\.(?:cpp|h))\)"),
+                              ("libfsdp", (".h", ".cpp"), r"\(([\w/]+\.(?:cpp|h))\)"), ("tools", (".h", ".cpp"), r"\(([\w/]+\.(?:cpp|h))\)")):
+        for path in sorted(files(top, ending)):
+            if path not in ("docs/CHANGELOG.md", "docs/guide.md") and not path.startswith("docs/results/"):
+                yield from (f"{path} names {name}, which is not in the tree"
+                            for name in re.findall(form, read(path)) if name.lstrip("./") not in known)
+
+
 def main():
     tree = Tree()
     text = read(TABLE)
@@ -178,6 +193,7 @@ def main():
     problems += [f"{unit} {why}" for unit, why in wrong_units(tree, rows).items()]
     problems += [f"{unit} has neither tests/{unit}_test.cpp nor a place in {TABLE}"
                  for unit in sorted(tree.sources) if unit not in rows and not tree.own_test(unit)]
+    problems += missing_files()
     for problem in problems:
         print(problem, file=sys.stderr)
     print(f"{len(tree.sources)} units, {sum(tree.own_test(unit) is not None for unit in tree.sources)} with a test of their own, "

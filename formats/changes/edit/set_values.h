@@ -28,7 +28,7 @@ struct ValueChange {
 };
 
 struct ValuesSet {
-  // `source`, or a checkpoint over it in which some tensors are computed (computed_checkpoint.h).
+  // `source`, or a checkpoint over it in which some tensors are computed (computed_tensors.h).
   std::shared_ptr<const Checkpoint> checkpoint;
   Value content;
   std::vector<ValueChange> changes;  // in the order of the content

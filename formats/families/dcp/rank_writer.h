@@ -36,7 +36,7 @@ struct PartTensor {
 Value part_reference(std::size_t number, const PartTensor& tensor);
 
 // Values are in rank 0's file; whole tensors are spread over the ranks as DCP does it
-// (dcp/balance.h).  A part is one chunk, or several if its rows are more than one box
+// (Balance, folder_plan.h).  A part is one chunk, or several if its rows are more than one box
 // (boxes_of_rows).  Parts without rows have no chunk; tensors without dimensions or elements are in
 // the file of the rank that has the first part.
 class RankPlan : public FolderPlan {

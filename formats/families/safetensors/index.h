@@ -32,7 +32,7 @@ struct FileIndex {
 // Reads an index file:
 //   {"metadata": {"total_size": 40}, "weight_map": {"a": "model-00001-of-00002.safetensors"}}
 // Other members are ignored.  A file name is a relative path of plain components that ends in
-// `suffix`; indexes of torch.save files (torch/index.h) differ only in the suffix.
+// `suffix`; indexes of torch.save files (torch/torch.h) differ only in the suffix.
 // Throws: kIndex (also for a tensor that is named twice), kJson, kJsonDepth, kName.
 FileIndex parse_index(std::string_view text, std::string_view suffix = ".safetensors");
 
