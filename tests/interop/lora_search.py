@@ -7,6 +7,7 @@ import copy
 import json
 import os
 import random
+import re
 import shutil
 import warnings
 
@@ -200,6 +201,8 @@ def transformers_case(tool, folder, rng, name, model_of):
         compare(got, result.state_dict(), state, f"{options} {form}")
     else:
         compare(got, load_file(os.path.join(want, "model.safetensors")), load_file(os.path.join(base, "model.safetensors")), f"{options} {form}")
+        added = len(got) - len(load_file(os.path.join(base, "model.safetensors")))
+        check((re.search(r"(\d+) tensors? added", said) or [0, "0"])[1] == str(added), f"{options}: {added} added: {said}")
         untied = is_tied(base) and not is_tied(want)
         check(("are two tensors now" in said) == untied, f"{options}: untied {untied}: {said}")
 

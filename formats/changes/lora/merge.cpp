@@ -270,6 +270,8 @@ class Merger {
   // without it.
   void add_tied_head(std::size_t i, const std::string& key, TiedGroup& group) {
     if (!group.absent.empty() || !leaves_.contains(key)) return;
+    const std::string head = key_of(tied().head_name());
+    if (group_by_key_.contains(head)) return;
     const auto kind = tied().head_of(key, adapters_[i].config.task);
     if (kind == TiedNames::Head::kNone) return;
     if (kind == TiedNames::Head::kUnknown) {
@@ -279,7 +281,6 @@ class Merger {
                       " tells whether the model has a head that is tied to it"),
                   {Remedy::kModelConfig, {}});
     }
-    const std::string head = key_of(tied().head_name());
     group.absent.push_back(head);
     group_by_key_[head] = &group;
     result_.notes.push_back(cat(quote(head, 200), " was tied to ", quote(key, 200),
