@@ -268,7 +268,8 @@ bool can_cast(DType from, DType to) noexcept {
 
 void cast(DType from, std::span<const std::byte> in, DType to, std::span<std::byte> out) {
   if (from == to) {
-    std::ranges::copy(in, out.begin());
+    // std::ranges::copy of GCC 12 copies constant bytes one by one.
+    std::copy(in.begin(), in.end(), out.begin());
     return;
   }
   const auto from_item = static_cast<std::size_t>(item_bytes(from));
