@@ -22,7 +22,8 @@ inline std::vector<std::string> lines(const formats::Findings& findings) {
   return all;
 }
 
-inline std::vector<std::string> verified(const formats::StoredCheckpoint& checkpoint, bool fast = false) {
+inline std::vector<std::string> verified(const formats::StoredCheckpoint& checkpoint,
+                                         bool fast = false) {
   formats::VerifyOptions options;
   options.fast = fast;
   return lines(checkpoint.verify(options).findings);
