@@ -97,7 +97,7 @@ double noise_at(const Noise& noise, std::uint64_t element) {
 arrays::Array resized_table(const arrays::Array& table, std::size_t dim, std::int64_t size,
                             const NewRows& fill) {
   const std::int64_t kept = std::min(size, table.shape[dim]);
-  const arrays::Array old = arrays::sliced(table, dim, 0, kept);
+  arrays::Array old = arrays::sliced(table, dim, 0, kept);
   if (kept == size) return old;
   std::vector<std::int64_t> shape = table.shape;
   shape[dim] = size - kept;

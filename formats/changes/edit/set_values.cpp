@@ -158,7 +158,7 @@ class Setter {
     }
     change.now = *typed;
     result_.changes.push_back(std::move(change));
-    const Value made =
+    Value made =
         tensors_->separate(leaf.path, arrays::repeated_array(tensor.dtype, tensor.shape, *element));
     tensors_->replace(leaf, made);
     return made;

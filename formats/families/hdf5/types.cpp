@@ -161,8 +161,9 @@ FileType file_type(DType dtype) {
     case DType::kBool:
       return {truth(), {}};
     default:
-      return {copy_of(raw[std::min(std::countr_zero(item_bytes(dtype)), 3)]),
-              std::string(torch_name(dtype))};
+      return {
+          copy_of(raw[static_cast<std::size_t>(std::min(std::countr_zero(item_bytes(dtype)), 3))]),
+          std::string(torch_name(dtype))};
   }
 }
 

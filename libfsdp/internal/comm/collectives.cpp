@@ -310,8 +310,8 @@ Pending all_gather(const std::shared_ptr<ProcessGroup>& group, at::Tensor output
   });
 }
 
-Pending all_to_all(const std::shared_ptr<ProcessGroup>& group, at::Tensor output_WN,
-                   at::Tensor input_WN, std::string what) {
+Pending all_to_all(const std::shared_ptr<ProcessGroup>& group, const at::Tensor& output_WN,
+                   const at::Tensor& input_WN, std::string what) {
   check(output_WN.numel() == input_WN.numel() && input_WN.numel() % group->size() == 0 &&
             output_WN.scalar_type() == input_WN.scalar_type(),
         what, "an output and an input of one block per rank", output_WN, input_WN);

@@ -54,8 +54,8 @@ at::Tensor as_bytes(const at::Tensor& tensor);
 Pending all_gather(const std::shared_ptr<ProcessGroup>& group, at::Tensor output_WN,
                    at::Tensor input_N, std::string what);
 // Sends block r of the input to rank r; block r of the output came from rank r.
-Pending all_to_all(const std::shared_ptr<ProcessGroup>& group, at::Tensor output_WN,
-                   at::Tensor input_WN, std::string what);
+Pending all_to_all(const std::shared_ptr<ProcessGroup>& group, const at::Tensor& output_WN,
+                   const at::Tensor& input_WN, std::string what);
 // Sends sent[r] rows of the input to each rank r, in order; the output gets received[r] rows from
 // each rank r.  Collective even without rows.
 Pending all_to_all(const std::shared_ptr<ProcessGroup>& group, const at::Tensor& output,
