@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "formats/bytes/outputs/local_output.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>

@@ -20,6 +20,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdio>
+#include <cstring>
 #include <vector>
 
 #include "formats/bytes/base/error.h"
