@@ -78,7 +78,8 @@ class LayerSelection {
     return std::nullopt;
   }
 
-  // "is": the layer's element is one of those listed; "in": its number is an element.
+  // "is": the layer's element is one of those listed; "in": its number is an element; "+1 in": its
+  // number counted from 1 is.
   std::optional<Numbers> by_list(const std::string& word, const Json::Array& list,
                                  const Json::Array& words) const {
     if (word == "is") {
@@ -89,12 +90,13 @@ class LayerSelection {
         return kinds.contains(value_text(list[static_cast<std::size_t>(i)]));
       });
     }
-    if (word != "in" && word != "not in") return std::nullopt;
+    if (word != "in" && word != "not in" && word != "+1 in") return std::nullopt;
+    const std::int64_t first = word == "+1 in" ? 1 : 0;
     Numbers inside;
     for (const Json& element : list) {
       if (element.as_int() != nullptr) inside.insert(*element.as_int());
     }
-    return where([&](std::int64_t i) { return inside.contains(i) == (word == "in"); });
+    return where([&](std::int64_t i) { return inside.contains(i + first) == (word != "not in"); });
   }
 
   std::optional<Numbers> by_number(const std::string& word, std::int64_t value) const {

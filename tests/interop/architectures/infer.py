@@ -447,6 +447,8 @@ def filters(stacks, lists, fields):
             options.append(("in", path))
         if all(isinstance(values.get(path), list) and set(found) == {i for i in range(count) if i not in values[path]} for values, count, found in stacks):
             options.append(("not in", path))
+        if all(isinstance(values.get(path), list) and set(found) == {i for i in range(count) if i + 1 in values[path]} for values, count, found in stacks):
+            options.append(("+1 in", path))
     for path in scalars:
         get = lambda values: values.get(path) if isinstance(values.get(path), int) else -1
         tests = {">=": lambda i, k, n: i >= k, "<": lambda i, k, n: i < k, "==": lambda i, k, n: i == k, "!=": lambda i, k, n: i != k,
@@ -464,9 +466,9 @@ def filters(stacks, lists, fields):
                                     {i for i in range(count) if i % values[period] != values[offset]} == found for values, count, found in stacks):
             options.append(("% !=", period, offset))
     # A field that matters, then what does not change.
-    options = [one for one in options if one[1] in moved or one[0] in ("is", "in", "not in") or (one[1] in fields and "%" in one[0])]
-    options.sort(key=lambda option: (option[1] not in moved, option[0] in ("is", "in", "not in")))
-    if options and (options[0][1] in moved or options[0][0] not in ("is", "in", "not in")):
+    options = [one for one in options if one[1] in moved or one[0] in OF_LISTS or (one[1] in fields and "%" in one[0])]
+    options.sort(key=lambda option: (option[1] not in moved, option[0] in OF_LISTS))
+    if options and (options[0][1] in moved or options[0][0] not in OF_LISTS):
         return [options[0]]
     constants = {"> 0": lambda i, n: i > 0, "== 0": lambda i, n: i == 0, "< last": lambda i, n: i < n - 1, "== last": lambda i, n: i == n - 1,
                  "even": lambda i, n: i % 2 == 0, "odd": lambda i, n: i % 2 == 1}
@@ -478,6 +480,7 @@ def filters(stacks, lists, fields):
     return pairs_of(stacks, lists, scalars, fields)
 
 
+OF_LISTS = ("is", "in", "not in", "+1 in")
 PERIOD = re.compile(r"(period|offset|interval|step|freq|every)[a-z_]*$")
 ATOMS = {">=": lambda i, k, n: i >= k, "<": lambda i, k, n: i < k, "%": lambda i, k, n: k > 0 and i % k == 0,
          "+1%": lambda i, k, n: k > 0 and (i + 1) % k == 0, "< count-": lambda i, k, n: i < n - k}
@@ -682,7 +685,7 @@ def entries_of(samples, which):
             points = [(one.values, stacks[front][at], {n[0] for n in per[at]}) for at, one in enumerate(everything) if stacks[front][at]]
             moved = moved_by(samples, lambda at: frozenset(n[0] for n in per[at]), index)
             where = filters(points, lists, moved)
-            if where is not None and not any(one[0] in ("is", "in", "not in", "not") for one in where) and len(where) < 2:
+            if where is not None and not any(one[0] in (*OF_LISTS, "not") for one in where) and len(where) < 2:
                 where = None
         if where is None:
             conds = conditions([(one, bool(x)) for one, x in zip(everything, per)], samples, index)
@@ -859,10 +862,10 @@ def chosen_by(one, count, values):
         if not isinstance(value, list) or len(value) < count:
             return None
         return {i for i in whole if str(value[i]) in rest[1]}
-    if word in ("in", "not in"):
+    if word in ("in", "not in", "+1 in"):
         if not isinstance(value, list):
             return None
-        return {i for i in whole if (i in value) == (word == "in")}
+        return {i for i in whole if (i + (word == "+1 in") in value) == (word != "not in")}
     if not isinstance(value, int):
         return None
     if word in ("% ==", "% !="):
