@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares what `export` expects of a class of transformers with what the class has, for random configurations.
 
-    check_architectures.py FSDP_CKPT [--count N] [--seed N] [--plain] [--only CLASS] [--part I/N] [--report FILE]
+    check_architectures.py FSDP_CKPT [--count N] [--seed N] [--plain | --published] [--only CLASS] [--part I/N] [--report FILE]
 
 Of each class: a complete model, under the names of files and, wrapped, under those of modules, is taken; one that lacks a tensor, has one of another
 shape, or one more is refused, by name; `import` gives tensors the names that the class's modules have. Files have no bytes but zeros. --count: so many
 classes, chosen by the seed; all, if not given.
 Of rare combinations of flags the data do not tell all: at most 2 in 100 complete models may be refused, and 5 in 100 lost tensors passed over.
+--published: the configurations of architectures/published.py instead, of which nothing may be wrong.
 """
 import argparse
 import collections
@@ -24,6 +25,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "arc
 
 import infer
 import layouts
+import published
 
 DATA = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "formats", "families", "hf", "architectures.bin")
 WRAPPERS = ["", "module.", "_orig_mod.", "base_model.model.", "module._orig_mod.", "_fsdp_wrapped_module."]
@@ -106,9 +108,12 @@ def every_class():
     return sorted(found)
 
 
-def check(tool, folder, model_type, name, chance, plain):
-    """Yields (what was tried, whether it went as it should, detail)."""
-    changes, made = layouts.small(model_type, name) if plain else random_sample(model_type, name, chance)
+def check(tool, folder, model_type, name, fields, chance, plain):
+    """Yields (what was tried, whether it went as it should, detail).  fields: those of the configuration; None: of a small or a random one."""
+    if fields is not None:
+        changes, made = fields, layouts.sample(model_type, name, fields)
+    else:
+        changes, made = layouts.small(model_type, name) if plain else random_sample(model_type, name, chance)
     config = layouts.config_of(model_type, changes, name)
     config.architectures = [name]
     with open(os.path.join(folder, "config.json"), "w") as file:
@@ -117,7 +122,7 @@ def check(tool, folder, model_type, name, chance, plain):
     about = f"{model_type} {name} {changes}"
     status, said = export.run(made.file)
     if "compared: only layers with each other" in said or "(transformers " not in said:
-        yield "unknown", True, about
+        yield "unknown", fields is None, about
         return
     yield "complete", status == 0, f"{about}: {said[-400:]}"
     if status:
@@ -151,12 +156,16 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only")
     parser.add_argument("--plain", action="store_true", help="default configurations with few layers, and of every kind of tensor one lost")
+    parser.add_argument("--published", action="store_true", help="the configurations of published models that are kept here")
     parser.add_argument("--types", help="a file of model types, for these alone")
     parser.add_argument("--part", default="1/1")
     parser.add_argument("--report")
     args = parser.parse_args()
     chance = random.Random(args.seed)
-    everything = every_class()
+    if args.published:
+        everything = [(model_type, name, fields) for model_type, name, _, fields in published.PUBLISHED]
+    else:
+        everything = [(*one, None) for one in every_class()]
     if args.only:
         everything = [one for one in everything if one[1] == args.only or one[0] == args.only]
     if args.types:
@@ -168,19 +177,19 @@ def main():
     part, parts = map(int, args.part.split("/"))
     outcomes, wrong, not_made = collections.Counter(), [], 0
     with tempfile.TemporaryDirectory() as folder:
-        for model_type, name in everything[part - 1::parts]:
+        for model_type, name, fields in everything[part - 1::parts]:
             try:
                 layouts.small(model_type, name)
             except Exception:   # it cannot be made from its default configuration
                 not_made += 1
                 continue
             try:
-                for what, right, detail in check(args.tool, folder, model_type, name, chance, args.plain):
+                for what, right, detail in check(args.tool, folder, model_type, name, fields, chance, args.plain):
                     outcomes[what, right] += 1
                     if not right:
                         wrong.append((what, detail))
             except (TypeError, ValueError, AttributeError, KeyError) as error:   # its configuration cannot be written
-                outcomes[f"no config.json: {type(error).__name__}", True] += 1
+                outcomes[f"no config.json: {type(error).__name__}", fields is None] += 1
     if args.report:
         with open(args.report, "w") as file:
             file.writelines(json.dumps(one) + "\n" for one in wrong)
@@ -192,8 +201,8 @@ def main():
     tried = collections.Counter()
     for (what, _), count in outcomes.items():
         tried[what] += count
-    bad = [what for (what, right), count in outcomes.items() if not right and count > most.get(what, 0) * tried[what] + 1]
-    if bad or not tried["complete"]:
+    bad = [what for (what, right), count in outcomes.items() if not right and (args.published or count > most.get(what, 0) * tried[what] + 1)]
+    if bad or not tried["complete"] or (args.published and not_made):
         print(f"too many are wrong: {', '.join(bad) or 'nothing was tried'}")
         return 1
     return 0
