@@ -22,7 +22,7 @@ void mistakes(Net net, Lazy lazy, NetImpl plain, FsdpOptions options, const at::
   FullyShardedDataParallel<Net> by_value(plain, options);
   // give its holder or a std::shared_ptr to it, not a plain pointer
   FullyShardedDataParallel<Net> by_pointer(&plain, options);
-  // is given another module than an M
+  // the module is not an M
   FullyShardedDataParallel<Net> of_another(lazy, options);
   // the module has no forward() that takes these arguments
   FullyShardedDataParallel<Net>(net, options).forward(x, x);
