@@ -219,9 +219,9 @@ def refusals(tool, folder):
     case({"w": w}, {"w": w[:2].clone()}, ["error[MISMATCH]", "'w' is float32 [2, 4], but float32 [3, 4]"])
     case({"w": w, "x": w}, {"w": 3, "x": w}, ["error[MISMATCH]", "'w' is a value, but float32 [3, 4]"])
     ints = {"w": w, "n": torch.tensor([1, 2]), "epoch": 3}
-    case(ints, {**ints, "n": torch.tensor([1, 3])}, ["error[MISMATCH]", "'n' is other elements", "--differing"])
+    case(ints, {**ints, "n": torch.tensor([1, 3])}, ["error[MISMATCH]", "'n' has other elements", "--differing"])
     case(ints, {**ints, "n": torch.tensor([1, 2], dtype=torch.int32)}, ["error[MISMATCH]", "'n' is int32 [2], but int64 [2]"])
-    case(ints, {**ints, "epoch": 4}, ["error[MISMATCH]", "'epoch' is another value"])
+    case(ints, {**ints, "epoch": 4}, ["error[MISMATCH]", "'epoch' has another value"])
     other = {**ints, "epoch": 4, "n": torch.tensor([7, 8])}
     first = case(ints, other, [], "--differing", "first", status=0)
     last = case(ints, other, [], "--differing", "last", status=0)

@@ -127,7 +127,8 @@ class Averager {
         if (const auto number = tensor_number(leaf.value)) {
           const std::size_t other = *tensor_number(beside.value);
           if (a.index().tensors[*number].dtype != b.index().tensors[other].dtype)
-            refuse(i, key, cat(inputs_[i].text_of(beside), ", but ", inputs_[0].text_of(leaf)));
+            refuse(i, key,
+                   cat("is ", inputs_[i].text_of(beside), ", but ", inputs_[0].text_of(leaf)));
           pieces[0].push_back(whole_tensor_piece(a, *number));
           pieces[1].push_back(whole_tensor_piece(b, other));
           keys.push_back(key);
@@ -135,7 +136,7 @@ class Averager {
         }
         const ValueComparison found =
             compare_values(resolved(a, leaf.value), resolved(b, beside.value));
-        if (!found.same) refuse(i, key, "another value than");
+        if (!found.same) refuse(i, key, "has another value than");
         for (const auto& [x, y] : found.storages) {
           pieces[0].push_back(storage_piece(a, x));
           pieces[1].push_back(storage_piece(b, y));
@@ -154,15 +155,15 @@ class Averager {
         differs[pair.piece] = true;
     });
     for (std::size_t p = 0; p < keys.size(); ++p) {
-      if (differs[p]) refuse(input, keys[p], "other elements than");
+      if (differs[p]) refuse(input, keys[p], "has other elements than");
     }
   }
 
-  // `what`: for example "other elements than".
+  // `what`: for example "has other elements than".
   [[noreturn]] void refuse(std::size_t input, const std::string& key,
                            const std::string& what) const {
     throw Error(ErrorCode::kMismatch,
-                cat(inputs_[input].path(), ": ", quote(key, 200), " has ", what, " in ",
+                cat(inputs_[input].path(), ": ", quote(key, 200), " ", what, " in ",
                     inputs_[0].path(), ", and is not averaged"),
                 {Remedy::kTakeOne});
   }
