@@ -263,7 +263,7 @@ def structure(tool, folder):
     check(got["tied"][0].data_ptr() == got["tied"][1].data_ptr(), "tied tensors came apart")
     check(torch.equal(got["model"]["weight"], (x["model"]["weight"] + y["model"]["weight"]) / 2), "the mean")
     # Steps are counts: they differ, and are no weights.
-    check("'optim.state.0.step' is other elements" in run(tool, "average", a, b, out, "--force", "--optimizer", expect=2), "steps")
+    check("'optim.state.0.step' has other elements" in run(tool, "average", a, b, out, "--force", "--optimizer", expect=2), "steps")
     run(tool, "average", a, b, out, "--force", "--optimizer", "--differing", "last")
     got = torch.load(out, weights_only=True)
     state = got["optim"]["state"][0]
