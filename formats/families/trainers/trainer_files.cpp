@@ -42,11 +42,12 @@ bool is_plain(const fs::path& path) {
 
 std::optional<std::int64_t> number_behind(std::string_view text) {
   if (text.empty()) return 0;
-  std::int64_t number = 0;
+  std::uint64_t number = 0;  // no sign is read
   const auto [end, error] = std::from_chars(text.data() + 1, text.data() + text.size(), number);
-  if (text[0] != '_' || error != std::errc() || end != text.data() + text.size() || number < 0)
+  if (text[0] != '_' || error != std::errc() || end != text.data() + text.size() ||
+      number > INT64_MAX)
     return std::nullopt;
-  return number;
+  return static_cast<std::int64_t>(number);
 }
 
 bool is_trainer_file(const std::string& name) {
