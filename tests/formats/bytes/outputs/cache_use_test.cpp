@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <gtest/gtest.h>
-
 #include "formats/bytes/outputs/cache_use.h"
+
+#include <gtest/gtest.h>
 
 namespace fsdp::formats {
 namespace {
