@@ -195,7 +195,9 @@ ModelDifferences Architecture::compared(const Layout& layout, const NamedShapes&
 
 ModuleNames Architecture::module_names(const NamedShapes& tensors) const {
   ModuleNames out;
-  if (layouts_.size() < 2 || !differences(tensors).as_files) return out;
+  if (layouts_.size() < 2) return out;
+  const ModelDifferences before = differences(tensors);
+  if (!before.as_files) return out;
   NamedShapes modules = tensors;
   for (auto& [name, shape] : modules) {
     const std::string module = translated(renames_, name);
@@ -203,8 +205,15 @@ ModuleNames Architecture::module_names(const NamedShapes& tensors) const {
     out.renamed.emplace(name, module);
     name = module;
   }
-  const ModelDifferences found = compared(layouts_[1], modules);
-  out.known = !renames_.empty() && found.unexpected.empty() && found.shapes.empty();
+  const Layout& layout = layouts_[1];
+  const ModelDifferences found = compared(layout, modules);
+  // Open patterns of files do not tell that the modules have a name, too.
+  const bool all_there = std::ranges::all_of(modules, [&](const auto& tensor) {
+    return layout.tensors.contains(tensor.first) || layout.open.match(tensor.first) ||
+           !layouts_[0].open.match(tensor.first);
+  });
+  out.known = !renames_.empty() && found.unexpected.empty() && found.shapes.empty() && all_there &&
+              (found.missing.empty() || !before.missing.empty());
   if (!out.known) out.renamed.clear();
   return out;
 }

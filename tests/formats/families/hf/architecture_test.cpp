@@ -125,6 +125,21 @@ TEST(ArchitectureTest, modules_name_what_files_hold) {
   EXPECT_THAT(Architecture::of(llama(), unknown)->module_names(llama_tensors()).renamed, IsEmpty());
 }
 
+TEST(ArchitectureTest, names_of_modules_are_not_known_where_only_those_of_files_are_open) {
+  const char* const config =
+      R"({"model_type": "prompt_depth_anything", "architectures": ["PromptDepthAnythingForDepthEstimation"],
+          "backbone_config": {"model_type": "dinov2", "use_swiglu_ffn": true}})";
+  std::string unknown;
+  const auto found = Architecture::of(parse_json(config), unknown);
+  ASSERT_TRUE(found) << unknown;
+  const std::string layer = "backbone.encoder.layer.0.";
+  NamedShapes tensors = {{layer + "attention.attention.key.bias", {384}}};
+  EXPECT_TRUE(found->module_names(tensors).known);
+  // transformers makes two parameters of it.
+  tensors.push_back({layer + "mlp.weights_in.bias", {2048}});
+  EXPECT_FALSE(found->module_names(tensors).known);
+}
+
 TEST(ArchitectureTest, words_of_early_models_are_understood) {
   std::string unknown;
   const auto found = Architecture::of(
