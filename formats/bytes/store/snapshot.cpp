@@ -209,15 +209,4 @@ PlaceKind kind_in_store(const std::string& text) {
   return kind == PlaceKind::kNothing && find_stored(url) ? PlaceKind::kFile : kind;
 }
 
-void forget_stored(const std::string& url) {
-  const std::string root = url.substr(0, url.find('/', url.find("://") + 3));
-  const auto of_root = [&](const auto& entry) { return entry.first.starts_with(root); };
-  const std::lock_guard lock(known().mutex);
-  std::erase_if(known().listings, of_root);
-  std::erase_if(known().files, of_root);
-  std::erase_if(known().sources,
-                [&](const auto& entry) { return std::get<0>(entry.first).starts_with(root); });
-  std::erase_if(known().inner_lists, of_root);
-}
-
 }  // namespace fsdp::formats

@@ -53,7 +53,5 @@ std::vector<std::optional<StoredFile>> find_stored(const std::vector<std::string
 std::shared_ptr<const File> source_of(const std::string& url, const StoredFile& file);
 // Returns what is at a URL; a `text` that ends in a slash names a folder.
 PlaceKind kind_in_store(const std::string& text);
-// Forgets every answer about places in the store of `url`, after something was written to it.
-void forget_stored(const std::string& url);
 
 }  // namespace fsdp::formats
