@@ -342,9 +342,9 @@ def limits(tmp):
     with open(os.path.join(stand.out, "log.txt")) as f:
         assert "asleep" in f.read(), "what it said until then is lost"
     # A benchmark that hangs: the rows before it count, and the other language is measured.
-    status, said, results, found = stand.run("--only", "d", "--limit", "d=10", broken="hang")
+    status, said, results, found = stand.run("--only", "d", "--limit", "d=25", broken="hang")
     assert status == 1 and len(results["rows"]) == 4 + 6, results["rows"]
-    assert len(found["failed"]) == 5 and any("cut off after 4.2 s" in part["detail"] for part in results["parts"]), results["parts"]
+    assert len(found["failed"]) == 5 and any("cut off after 10.5 s" in part["detail"] for part in results["parts"]), results["parts"]
     # The whole run is ended from outside: by a signal that it can see, and by one that it cannot.
     for number in signal.SIGTERM, signal.SIGKILL:
         os.remove(pids)
