@@ -26,7 +26,7 @@ std::shared_ptr<const File> file_of(std::span<const std::byte> bytes) {
   if (fd.get() < 0 ||
       ::write(fd.get(), bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size()))
     std::abort();
-  return std::make_shared<File>(std::move(fd), "item");
+  return std::make_shared<LocalFile>(std::move(fd), "item");
 }
 
 // Elements that were found must be readable.
