@@ -131,7 +131,7 @@ def check_snippets(root, text, yaml, expect):
         expect("the action has these inputs", given <= inputs, given - inputs)
     used = set(re.findall(r"steps\.checkpoints\.outputs\.(\w+)", text))
     expect("the action has these outputs", used and used <= outputs, used - outputs)
-    rows = [re.findall(r"`([a-z]+)`", row.split("|")[1]) for row in re.findall(r"^\| `[a-z]+`.*$", text.split("## GitLab")[0], flags=re.M)]
+    rows = [re.findall(r"`([a-z_]+)`", row.split("|")[1]) for row in re.findall(r"^\| `[a-z_]+`.*$", text.split("## GitLab")[0], flags=re.M)]
     named = {name for row in rows for name in row}
     expect("the tables have the inputs and outputs", inputs | outputs <= named, (inputs | outputs) - named)
     job, = (block for block in yaml if "extends: .fsdp-ckpt" in block)

@@ -2,14 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The gates for other people's pipelines: the GitHub Action, GitLab's template, the hook of pre-commit.
 
-  check_action.py CASE --tool PROGRAM --golden GOLDEN [--static PROGRAM] [--python PYTHON]     PYTHON has PyYAML and pre-commit
+  check_action.py CASE --tool PROGRAM --golden GOLDEN [--static PROGRAM] [--python PYTHON]     PYTHON has those of
+                                                                          tests/support/requirements-release.txt
 
   metadata     action.yml, gitlab.yml, .pre-commit-hooks.yaml: YAML, members, every input used, no input in the text of a script
   runs         the action's steps in the environment that GitHub sets: verdicts, annotations, summary, outputs, statuses
   hostile      names of keys, files and folders that would be commands, markdown, HTML, mentions, links, outputs or options
-  program      --binary; a release that is downloaded from a server, and ones with wrong checksums
+  program      --binary; a release that is downloaded from a server, by tag or number, and ones with wrong checksums and of another version
   gitlab       the template's job: what it runs, and its report
   pre_commit   pre-commit try-repo on a clone
+  workflows    .github/workflows: GitHub's schema, zizmor, actions pinned to commits, the rights of each job, scripts that are there
 
 Exit: 0 passed, 1 failed, 77 skipped, with the reason.
 """
@@ -57,6 +59,11 @@ def safetensors(path, tensors):
         file.write(struct.pack("<Q", len(text)) + text + data)
 
 
+def bytes_of(path):
+    with open(path, "rb") as file:
+        return file.read()
+
+
 class Left(collections.namedtuple("Left", "status log notes summary outputs")):
     """What a step left: exit status, lines of the log, annotations, summary, outputs."""
 
@@ -65,6 +72,10 @@ class Left(collections.namedtuple("Left", "status log notes summary outputs")):
         found = (self.status, self.outputs.get("status"), self.outputs.get("verdict"), sorted({note["command"] for note in self.notes}))
         check(found == (status, str(status), verdict, sorted(commands)), f"{found}: {self.outputs} {self.notes} {self.log[-10:]}")
         check(findings is None or self.outputs["findings"] == str(findings), f"{self.outputs}, not {findings} findings")
+        # One line says what passed, in the log and above the summary.
+        line, = [line for line in self.log if re.match(r"(verify|diff|stats|inspect): \d+ of \d+ checkpoints? passed", line)] or [None]
+        check(verdict == "failed" or f"### fsdp-ckpt {line}" in self.summary, (line, self.summary))
+        check(line is None or (status == 0) == (";" not in line), line)
 
 
 class Runner:
@@ -210,12 +221,14 @@ def runs(options, folder):
     runner = Runner(options, folder)
     left = runner.step(FSDP_PATHS="step-1")
     left.expect(0, "sound", findings=0)
-    check("sound" in left.summary, left.summary)
+    check("step-1: sound, 150 items, 205,844 bytes with checksums, no seal, 0 findings" in left.log, left.log)
+    check("verify: 1 of 1 checkpoint passed" in left.log and "sound" in left.summary, (left.log, left.summary))
     report = json.load(open(left.outputs["report"], encoding="utf-8"))
     check([entry["path"] for entry in report] == ["step-1"] and report[0]["report"]["schema"] == "fsdp-ckpt/verify/1", report)
     # Several paths, globs, and one of them damaged.
     left = runner.step(FSDP_PATHS="step-*\ndamaged\n\n  step-1\n")
     left.expect(1, "damaged", ["error"], findings=1)
+    check("verify: 2 of 3 checkpoints passed; 1 damaged" in left.log, left.log)
     note, = left.notes
     check(note["file"] == "damaged/__1_0.distcp" and "ZIP_CRC" in note["title"] and "app.model.blocks.0.up.weight" in note["text"], note)
     report = json.load(open(left.outputs["report"], encoding="utf-8"))
@@ -236,8 +249,11 @@ def runs(options, folder):
     check("file" not in left.notes[0], left.notes)
     # Seals, warnings, selections.
     left = runner.step(FSDP_PATHS="step-1", FSDP_SEAL="required")
-    left.expect(1, "damaged", ["error"])
-    check("seal" in left.notes[0]["text"], left.notes)
+    left.expect(1, "unsealed", ["error"], findings=1)
+    check("has no seal" in left.notes[0]["text"] and "UNSEALED" in left.notes[0]["title"], left.notes)
+    check("damage" not in left.summary + "".join(left.log), "a missing seal is called damage")
+    left = runner.step(FSDP_PATHS="damaged", FSDP_SEAL="required")
+    left.expect(1, "damaged", ["error"], findings=2)
     wanted([options.tool, "seal", "step-1"], cwd=runner.folder)
     left = runner.step(FSDP_PATHS="step-1", FSDP_SEAL="required")
     left.expect(0, "sound", findings=0)
@@ -251,6 +267,33 @@ def runs(options, folder):
     check(left.status == 0 and "error" not in {note["command"] for note in left.notes}, (left.status, left.notes))
     left = runner.step(FSDP_PATHS="damaged", FSDP_FAST="true")
     check(left.status == 0 and "error" not in {note["command"] for note in left.notes}, (left.status, left.notes))
+    # Numbers.
+    safetensors(os.path.join(runner.folder, "odd.safetensors"), {"a.w": [1.0, float("nan")], "b.w": [float("inf"), 2.0], "z.w": [0.0, 0.0]})
+    left = runner.step(FSDP_VERB="stats", FSDP_PATHS="step-1")
+    left.expect(0, "passed", findings=0)
+    check("step-1: passed, 80 tensors, 44,260 elements: inf, nan, 0 findings" in left.log, left.log)
+    left = runner.step(FSDP_VERB="stats", FSDP_PATHS="step-1\nodd.safetensors")
+    left.expect(1, "tripped", ["error"], findings=2)
+    check([(note["title"], note["text"], note["file"]) for note in left.notes] ==
+          [("fsdp-ckpt NAN", "odd.safetensors: 'a.w': 1 NaN", "odd.safetensors"), ("fsdp-ckpt INF", "odd.safetensors: 'b.w': 1 infinite", "odd.safetensors")], left.notes)
+    left = runner.step(FSDP_VERB="stats", FSDP_PATHS="odd.safetensors", FSDP_FAIL_ON="zero")
+    left.expect(1, "tripped", ["error"], findings=1)
+    check("'z.w': 2 zeros and nothing else" in left.notes[0]["text"], left.notes)
+    runner.step(FSDP_VERB="stats", FSDP_PATHS="odd.safetensors", FSDP_KEYS="z.*").expect(0, "passed", findings=0)
+    # Sizes.
+    size = sum(os.path.getsize(path) for path in glob.glob(os.path.join(runner.folder, "damaged/*.distcp")))
+    left = runner.step(FSDP_VERB="inspect", FSDP_PATHS="damaged", FSDP_MAX_BYTES=str(size))
+    left.expect(0, "passed", findings=0)
+    check(f"damaged: passed, {size:,} bytes in 2 files, {size} allowed, 0 findings" in left.log, left.log)
+    left = runner.step(FSDP_VERB="inspect", FSDP_PATHS="damaged", FSDP_MAX_BYTES=str(size - 1))
+    left.expect(1, "tripped", ["error"], findings=1)
+    check(left.notes[0]["title"] == "fsdp-ckpt SIZE" and f"{size:,} bytes in 2 files" in left.notes[0]["text"], left.notes)
+    check("tensors" not in json.load(open(left.outputs["report"], encoding="utf-8"))[0]["report"], "the report has every tensor")
+    runner.copy(GOOD, "torn")
+    os.remove(os.path.join(runner.folder, "torn/__1_0.distcp"))
+    left = runner.step(FSDP_VERB="inspect", FSDP_PATHS="torn", FSDP_MAX_BYTES="1GiB")
+    left.expect(1, "tripped", ["error"], findings=1)
+    check("1 missing" in left.notes[0]["text"], left.notes)
     # diff
     left = runner.step(FSDP_VERB="diff", FSDP_PATHS="step-1", FSDP_AGAINST="step-2")
     left.expect(0, "same", findings=0)
@@ -271,7 +314,11 @@ def runs(options, folder):
     check("ZIP_CRC" in left.notes[0]["title"], left.notes)
     # What cannot begin says so, and an earlier file's left.outputs are complete.
     refused = [({"FSDP_PATHS": "nowhere*"}, "nothing is called 'nowhere*'"), ({"FSDP_PATHS": " \n"}, "names no checkpoint"),
-               ({"FSDP_VERB": "rm"}, "neither verify nor diff"), ({"FSDP_VERB": "diff"}, "against"), ({"FSDP_RTOL": "1"}, "rtol: is of diff"),
+               ({"FSDP_VERB": "rm"}, "is not one of verify, diff, stats, inspect"), ({"FSDP_VERB": "inspect"}, "max_bytes: inspect needs"),
+               ({"FSDP_FAIL_ON": "nan"}, "fail_on: is of stats"), ({"FSDP_VERB": "stats", "FSDP_FAIL_ON": "all"}, "--fail-on knows"),
+               ({"FSDP_MAX_BYTES": "1"}, "max_bytes: is of inspect"), ({"FSDP_VERB": "inspect", "FSDP_MAX_BYTES": "much"}, "size 'much' is not"),
+               ({"FSDP_VERB": "inspect", "FSDP_MAX_BYTES": "1", "FSDP_PATHS": "runs"}, "--max-bytes takes one PATH"),
+               ({"FSDP_VERB": "stats", "FSDP_PATHS": "runs"}, "is not a checkpoint"), ({"FSDP_VERB": "diff"}, "against"), ({"FSDP_RTOL": "1"}, "rtol: is of diff"),
                ({"FSDP_STRICT": "yes"}, "neither true nor false"), ({"FSDP_SEAL": "maybe"}, "neither optional"), ({"FSDP_ANNOTATIONS": "-1"}, "is not a number"),
                ({"FSDP_PROGRAM": "/nowhere"}, "is not a program"), ({"FSDP_PROGRAM": "/bin/true"}, "is not a report"),
                ({"FSDP_OPTIONS": "--nonsense"}, "unknown option"), ({"FSDP_OPTIONS": "--help"}, "is not a report")]
@@ -400,11 +447,19 @@ class Server(http.server.BaseHTTPRequestHandler):
     def do_GET(self):  # noqa: N802
         data = self.files.get(self.path)
         self.send_response(404 if data is None else 200)
+        self.send_header("Content-Type", "text/html" if self.path.endswith("/") else "application/octet-stream")
         self.end_headers()
         self.wfile.write(data or b"")
 
     def log_message(self, *_):
         pass
+
+
+def serve():
+    """Starts a server of Server.files."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Server)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server
 
 
 def program(options, folder):
@@ -415,18 +470,16 @@ def program(options, folder):
     check(left.status == 2 and "is not fsdp-ckpt" in left.notes[0]["text"] and not left.outputs, (left.status, left.log, left.outputs))
     left = runner.step("program", FSDP_BINARY="x", FSDP_VERSION="0.1.0")
     check(left.status == 2 and "only one" in left.notes[0]["text"], left.log)
-    for version in ("../../x", "1.0/..", "", "a b"):
-        if version:
-            left = runner.step("program", FSDP_VERSION=version)
-            check(left.status == 2 and "is not a version" in left.notes[0]["text"], left.log)
-    with open(options.static or options.tool, "rb") as file:
-        data = file.read()
-    name, digest = f"fsdp-ckpt-0.1.0-linux-{platform.machine()}", hashlib.sha256(data).hexdigest()
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Server)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    settings = {"GITHUB_SERVER_URL": f"http://127.0.0.1:{server.server_port}", "FSDP_REPOSITORY": "group/fsdp", "FSDP_VERSION": "0.1.0",
+    for version in ("../../x", "1.0/..", "a b", "v", "vv0.1.0", "main"):
+        left = runner.step("program", FSDP_VERSION=version)
+        check(left.status == 2 and "is not a version" in left.notes[0]["text"], left.log)
+    data = bytes_of(options.static or options.tool)
+    version, digest = wanted([options.tool, "--version"]).split()[1], hashlib.sha256(data).hexdigest()
+    name = f"fsdp-ckpt-{version}-linux-{platform.machine()}"
+    server = serve()
+    settings = {"GITHUB_SERVER_URL": f"http://127.0.0.1:{server.server_port}", "FSDP_REPOSITORY": "group/fsdp", "FSDP_VERSION": version,
                 "no_proxy": "127.0.0.1"}
-    place = "/group/fsdp/releases/download/v0.1.0/"
+    place = f"/group/fsdp/releases/download/v{version}/"
     good = {place + name: data, place + "SHA256SUMS": f"{'0' * 64}  other\n{digest}  {name}\n".encode()}
     try:
         Server.files = good
@@ -434,6 +487,20 @@ def program(options, folder):
         check(left.status == 0 and left.outputs["program"].endswith("/fsdp-ckpt"), (left.status, left.log))
         left = runner.step(FSDP_PROGRAM=left.outputs["program"], FSDP_PATHS="damaged")
         check(left.status == 1, left.log)
+        left = runner.step("program", **{**settings, "FSDP_VERSION": "v" + version})   # as the tag is written
+        check(left.status == 0, (left.status, left.log))
+        # As the template of GitLab asks for it.
+        asked = {**os.environ, "no_proxy": "127.0.0.1", "FSDP_CKPT": "", "FSDP_REPOSITORY": settings["GITHUB_SERVER_URL"] + "/group/fsdp.git"}
+        script = [sys.executable, os.path.join(ROOT, "tools/ci/program.py")]
+        found = subprocess.run(script, env={**asked, "FSDP_VERSION": "v" + version}, stdout=subprocess.PIPE, text=True, check=True).stdout
+        check(bytes_of(found.rstrip("\n")) == data, found)
+        done = run(script, env={**asked, "FSDP_VERSION": "9.9"})
+        check(done.returncode == 2 and "/v9.9/SHA256SUMS: HTTP Error 404" in done.stdout, done.stdout)
+        # A program of another version under that name.
+        other = {path.replace(version, "9.9"): data.replace(version.encode(), b"9.9") for path, data in good.items() if path.endswith("SUMS")}
+        Server.files = {**other, f"/group/fsdp/releases/download/v9.9/{name.replace(version, '9.9')}": data}
+        left = runner.step("program", **{**settings, "FSDP_VERSION": "9.9"})
+        check(left.status == 2 and f"is fsdp-ckpt {version}, not 9.9" in left.notes[0]["text"] and not left.outputs, left.log)
         for changed, said in (({place + name: data[:-1]}, "SHA-256 is"), ({place + "SHA256SUMS": b"nonsense"}, "does not list"),
                               ({place + "SHA256SUMS": b"\xff" * 99}, "does not list"), ({place + "SHA256SUMS": None}, "404"), ({place + name: None}, "404")):
             Server.files = {**good, **changed}
@@ -458,7 +525,7 @@ def gitlab(options, folder):
         wanted(["git", "clone", "-q", "--bare", "--shared", ROOT, os.path.join(folder, "origin")])
         wanted(["git", "-C", os.path.join(folder, "origin"), "update-ref", "refs/heads/main", "HEAD"])
         # Not committed yet?
-        cloned = run(["git", "-C", os.path.join(folder, "origin"), "cat-file", "-e", "HEAD:tools/ci/gitlab.py"]).returncode == 0
+        cloned = run(["git", "-C", os.path.join(folder, "origin"), "cat-file", "-e", "HEAD:tools/ci/program.py"]).returncode == 0
 
     def start(**settings):
         values = {**job["variables"], "FSDP_SOURCE": source if cloned else ROOT, "FSDP_REPOSITORY": "file://" + os.path.join(folder, "origin"),
@@ -480,6 +547,13 @@ def gitlab(options, folder):
         check(entry["severity"] == "critical" and entry["check_name"] == "ZIP_CRC" and entry["location"]["lines"] == {"begin": 1}, entry)
     check(len({entry["fingerprint"] for entry in entries}) == 2, entries)
     check(start(FSDP_PATHS="damaged")[2][0]["fingerprint"] == entries[1]["fingerprint"], "the fingerprint changes")
+    check("verify: 1 of 3 checkpoints passed; 2 damaged" in said, said)
+    status, said, entries = start(FSDP_PATHS="step-1", FSDP_SEAL="required")
+    check(status == 1 and [(entry["check_name"], entry["severity"]) for entry in entries] == [("UNSEALED", "major")] and "damage" not in said, (said, entries))
+    status, said, entries = start(FSDP_VERB="inspect", FSDP_PATHS="step-1", FSDP_MAX_BYTES="100KiB")
+    check(status == 1 and [(entry["check_name"], entry["severity"]) for entry in entries] == [("SIZE", "major")], (said, entries))
+    status, said, entries = start(FSDP_VERB="stats", FSDP_PATHS="step-1")
+    check(status == 0 and "stats: 1 of 1 checkpoint passed" in said and not entries, (said, entries))
     status, said, entries = start(FSDP_PATHS="nowhere")
     check(status == 2 and entries == [] and "nothing is called" in said, (status, said))
     status, said, entries = start(FSDP_VERB="diff", FSDP_PATHS="other", FSDP_AGAINST="step-1")
@@ -555,9 +629,59 @@ def pre_commit(options, folder):
     print(wanted([options.python, "-m", "pre_commit", "--version"]).strip())
 
 
+# Which jobs may write what; the others may read contents.
+WRITES = {"github": {"contents", "id-token", "attestations"}, "images": {"packages", "id-token", "attestations"}, "pypi": {"id-token"}}
+
+
+def workflows(options, folder):
+    place = os.path.join(ROOT, ".github/workflows")
+    names = sorted(os.listdir(place))
+    check(names == ["release.yml", "tests.yml"], names)
+    for name, document in zip(names, yaml_of(options, *(os.path.join(place, name) for name in names))):
+        text = bytes_of(os.path.join(place, name)).decode("utf-8")
+        check(document["permissions"] == {} and "secrets." not in text and "secrets:" not in text, f"{name}: permissions, secrets")
+        for title, job in document["jobs"].items():
+            writes = {right for right, level in job["permissions"].items() if level != "read"}
+            check(writes == WRITES.get(title, set()), f"{name}: {title} may write {writes}")
+            for step in job.get("steps", []):
+                check("${{" not in step.get("run", ""), f"{name}: {title}: an expression in the text of a script: {step}")
+                if "uses" in step:
+                    check(re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", step["uses"]), f"{name}: {step['uses']} is not pinned")
+                    check(re.search(re.escape(step["uses"]) + r" # v\d+\.\d+\.\d+$", text, re.M), f"{name}: {step['uses']}: no version beside it")
+                    check("checkout" not in step["uses"] or step["with"] == {"persist-credentials": False}, step)
+                for script in re.findall(r"(?:^|[\s\"])((?:tools|tests|\.ci)/[\w./$-]+)", step.get("run", "")):
+                    check("$" in script or os.access(os.path.join(ROOT, script), os.X_OK), f"{name}: {script} is not a program")
+    programs = os.path.dirname(options.python)
+    zizmor = [os.path.join(programs, "zizmor"), "--offline", "--no-progress", "--strict-collection", "--quiet"]
+    schema = [os.path.join(programs, "check-jsonschema"), "--builtin-schema"]
+    files = [os.path.join(place, name) for name in names]
+    wanted([*zizmor, *files, os.path.join(ROOT, "action.yml")])
+    wanted([*schema, "vendor.github-workflows", *files])
+    wanted([*schema, "vendor.github-actions", os.path.join(ROOT, "action.yml")])
+    wanted([*schema, "vendor.gitlab-ci", os.path.join(ROOT, "tools/ci/gitlab.yml")])
+    # The workflow and the job of docs/ci.md.
+    blocks = re.findall(r"^```yaml\n(.*?)^```$", bytes_of(os.path.join(ROOT, "docs/ci.md")).decode("utf-8"), flags=re.S | re.M)
+    for word, kind in (("runs-on:", "github-workflows"), ("extends: .fsdp-ckpt", "gitlab-ci")):
+        block, = (block for block in blocks if word in block)
+        with open(os.path.join(folder, "block.yml"), "w", encoding="utf-8") as file:
+            file.write(block)
+        wanted([*schema, "vendor." + kind, file.name])
+    # Both do say no.
+    good, wrong = bytes_of(os.path.join(place, "release.yml")).decode("utf-8"), os.path.join(folder, "release.yml")
+    for change, words in ((lambda t: re.sub(r"checkout@[0-9a-f]{40} #.*", "checkout@v7", t), zizmor), (lambda t: t.replace("persist-credentials: false", "clean: true"), zizmor),
+                          (lambda t: t.replace('"$GITHUB_REF_NAME" dist/*', '"${{ github.ref_name }}" dist/*'), zizmor), (lambda t: t.replace("permissions: {}", "permissions: write-all"), zizmor),
+                          (lambda t: t.replace("runs-on:", "run-on:"), [*schema, "vendor.github-workflows"]), (lambda t: t.replace("id-token: write", "token: write"), [*schema, "vendor.github-workflows"])):
+        check(change(good) != good, "a change that changes nothing")
+        with open(wrong, "w", encoding="utf-8") as file:
+            file.write(change(good))
+        done = run([*words, wrong])
+        check(done.returncode not in (0, 2, 3), f"{words[0]}: {done.returncode}: {done.stdout[-1000:]}")
+    print(wanted([zizmor[0], "--version"]).strip(), wanted([schema[0], "--version"]).strip())
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    cases = {case.__name__: case for case in (metadata, runs, hostile, program, gitlab, pre_commit)}
+    cases = {case.__name__: case for case in (metadata, runs, hostile, program, gitlab, pre_commit, workflows)}
     parser.add_argument("case", choices=cases)
     for option in ("tool", "golden", "static", "python"):
         parser.add_argument("--" + option)

@@ -6,8 +6,10 @@
   check_release.py make --out OUT --version V --wheels FOLDER --debs FOLDER      release.sh with a wheel and packages that are there already
   check_release.py release --out OUT --version V --python PYTHON  what it made: checksums, one version everywhere, the bill of materials
   check_release.py containers --out OUT --golden GOLDEN           the recipes for images, carried out in root folders, and used
+  check_release.py published --out OUT --version V --golden GOLDEN --python PYTHON     what .github/workflows/release.yml does with it, with
+                                  stand-ins for gh and docker; then pip installs from a local index, the action downloads from a local server
 
-PYTHON has spdx-tools.  Exit: 0 passed, 1 failed, 77 skipped, with the reason.
+PYTHON has the packages of tests/support/requirements-release.txt.  Exit: 0 passed, 1 failed, 77 skipped, with the reason.
 """
 import argparse
 import glob
@@ -24,6 +26,7 @@ import sys
 import tarfile
 import zipfile
 
+from check_action import Runner, Server, serve, yaml_of
 from machine import Root, Skipped, check, main, run, wanted
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -96,6 +99,16 @@ def make(options, folder):
     check(done.returncode == 1 and "one fsdp-ckpt of version" in done.stdout and os.path.exists(os.path.join(options.out, "earlier.whl")), done.stdout)
     done = run([script, "--allow-changes"], env={**environment, "WHEEL": outside})
     check(done.returncode == 1 and "one wheel of version" in done.stdout, done.stdout)
+    # A tag has to be that of the version, and of a version that is called released.
+    clone = os.path.join(folder, "clone")
+    wanted(["git", "clone", "-q", "--shared", ROOT, clone])
+    for tag, text, said in (("v9.9.9", f"## {options.version}\n", "the tag is v9.9.9"), (f"v{options.version}", "## 9.9.9\n", "has no section"),
+                            (options.version, f"## {options.version}\n", "the tag is"), (f"v{options.version}", f"## {options.version}\n\nIt is not released yet.\n", "is not released"),
+                            (f"v{options.version}", f"## {options.version}\n\n## 0\n\nIt is not released yet.\n", "one wheel of version")):
+        with open(os.path.join(clone, "docs/CHANGELOG.md"), "w", encoding="utf-8") as file:
+            file.write("# Changes\n\n" + text)
+        done = run([os.path.join(clone, "tools/packaging/release.sh"), "--allow-changes", "--tag", tag], env={**environment, "WHEEL": outside})
+        check(done.returncode == 1 and said in done.stdout, (said, done.stdout))
     wanted([script, "--allow-changes"], env=environment)
     left = sorted(os.listdir(options.out))
     check("notes.txt" in left and "earlier.whl" not in left and os.path.exists(outside) and not [name for name in left if name.startswith(".")], left)
@@ -306,9 +319,100 @@ def containers(options, folder):
 
 containers.mounts = True
 
+# Programs of GitHub's runner that reach the network: each writes down how it was called.
+STAND_INS = {
+    "gh": """[ "$GH_TOKEN" = the-token ] && [ "$GH_REPO" = Group/fsdp ]
+for word; do [ ! -f "$word" ] || cp "$word" "$ASSETS"; done
+""",
+    "docker": """case $1 in
+  login) [ "$(cat)" = the-token ] ;;
+  build) [ -f "$3" ] && [ -f "$6/SHA256SUMS" ] ;;
+  push) ;;
+  inspect) echo "ghcr.io/group/fsdp-ckpt@sha256:$(printf %064d 7)" ;;
+  *) exit 1 ;;
+esac
+""",
+}
+
+
+class Job:
+    """Runs the commands of a job of release.yml in a workspace; what its actions would bring lies there."""
+
+    def __init__(self, options, folder, job, **matrix):
+        self.workspace, self.assets, programs = (os.path.join(folder, name) for name in ("workspace", "assets", "bin"))
+        for path in (folder, self.workspace, self.assets, programs):
+            os.mkdir(path)
+        for name, text in STAND_INS.items():
+            with open(os.path.join(programs, name), "w", encoding="utf-8") as file:
+                file.write('#!/usr/bin/env bash\nset -e\nprintf "%s\\n" "$(basename "$0") $*" >>"$CALLS"\n' + text)
+            os.chmod(file.name, 0o755)
+        calls, outputs = os.path.join(folder, "calls"), os.path.join(folder, "outputs")
+        known = {"github.token": "the-token", "github.repository": "Group/fsdp", **{"matrix." + name: value for name, value in matrix.items()}}
+        environment = {"PATH": programs + ":" + os.environ["PATH"], "HOME": folder, "CALLS": calls, "ASSETS": self.assets, "GITHUB_OUTPUT": outputs,
+                       "GITHUB_REF_NAME": "v" + options.version, "GITHUB_REPOSITORY": "Group/fsdp", "GITHUB_REPOSITORY_OWNER": "Group", "GITHUB_ACTOR": "somebody",
+                       "GITHUB_SERVER_URL": "https://github.example.org", "GITHUB_WORKSPACE": self.workspace}
+        for step in job["steps"]:
+            action = step.get("uses", "").split("@")[0]
+            if action == "actions/download-artifact":
+                shutil.copytree(options.out, os.path.join(self.workspace, step["with"]["path"]), copy_function=shutil.copyfile)   # modes are lost
+            elif action == "actions/checkout":
+                os.symlink(os.path.join(ROOT, "tools"), os.path.join(self.workspace, "tools"))
+            elif "run" in step:
+                given = {name: re.sub(r"\$\{\{ ([\w.]+) \}\}", lambda match: known[match[1]], value) for name, value in step.get("env", {}).items()}
+                wanted(["bash", "--noprofile", "--norc", "-e", "-o", "pipefail", "-c", step["run"]], cwd=self.workspace, env={**environment, **given})
+        self.calls, self.outputs = ([] if not os.path.exists(path) else bytes_of(path).decode().splitlines() for path in (calls, outputs))
+
+
+def published(options, folder):
+    need_release(options)
+    version, machine = options.version, platform.machine()
+    jobs = yaml_of(options, ".github/workflows/release.yml")[0]["jobs"]
+    names = sorted(os.listdir(options.out))
+    # The release on GitHub has every file.
+    job = Job(options, os.path.join(folder, "github"), jobs["github"])
+    check(len(job.calls) == 1 and job.calls[0].startswith(f"gh release create v{version} dist/LICENSE ") and "--verify-tag" in job.calls[0], job.calls)
+    check(f"https://github.example.org/Group/fsdp/blob/v{version}/docs/CHANGELOG.md" in job.calls[0], job.calls)
+    check(sorted(os.listdir(job.assets)) == names, (os.listdir(job.assets), names))
+    attested, = (step["with"] for step in jobs["github"]["steps"] if "attest" in step.get("uses", ""))
+    check(os.path.exists(os.path.join(job.workspace, attested["subject-checksums"])), attested)
+    assets = job.assets
+    # Both images.
+    for row in jobs["images"]["strategy"]["matrix"]["include"]:
+        job = Job(options, os.path.join(folder, row["recipe"]), jobs["images"], **row)
+        image = f"ghcr.io/group/fsdp-ckpt:{version}{row['suffix']}"
+        check(job.calls[1:3] == [f"docker build -f tools/packaging/{row['recipe']}.containerfile -t {image} dist", f"docker push {image}"], job.calls)
+        check(job.outputs == ["name=ghcr.io/group/fsdp-ckpt", f"digest=sha256:{7:064d}"], job.outputs)
+    # The package index gets the wheel and nothing else, and pip installs it from one.
+    job = Job(options, os.path.join(folder, "pypi"), jobs["pypi"])
+    upload, = (step["with"]["packages-dir"] for step in jobs["pypi"]["steps"] if step.get("uses", "").startswith("pypa/"))
+    wheel, = os.listdir(os.path.join(job.workspace, upload))
+    check(wheel.startswith(f"fsdp_ckpt-{version}-py3-none-"), wheel)
+    data = bytes_of(os.path.join(job.workspace, upload, wheel))
+    server = serve()
+    place = f"http://127.0.0.1:{server.server_port}"
+    Server.files = {"/simple/fsdp-ckpt/": f'<a href="/{wheel}#sha256={hashlib.sha256(data).hexdigest()}">{wheel}</a>'.encode(), "/" + wheel: data,
+                    **{f"/Group/fsdp/releases/download/v{version}/{name}": bytes_of(os.path.join(assets, name)) for name in os.listdir(assets)}}
+    clean = {"PATH": os.environ["PATH"], "HOME": folder, "no_proxy": "127.0.0.1", "PIP_CONFIG_FILE": os.devnull, "PIP_NO_CACHE_DIR": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    programs = os.path.join(folder, "clean/bin")
+    wanted([sys.executable, "-m", "venv", os.path.dirname(programs)])
+    wanted([os.path.join(programs, "pip"), "install", "-q", "--index-url", place + "/simple/", "fsdp-ckpt"], env=clean)
+    wanted([os.path.join(programs, "fsdp-ckpt"), "--version"], env=clean, said=f"fsdp-ckpt {version}\n")
+    wanted([os.path.join(programs, "python"), "-c", "import sys, fsdp_ckpt; print(fsdp_ckpt.verify(sys.argv[1]).verdict)", os.path.join(options.golden, FOLDER)],
+           env=clean, said="sound\n")
+    # The action downloads what the release has.
+    options.tool = os.path.join(assets, f"fsdp-ckpt-{version}-linux-{machine}")
+    os.chmod(options.tool, 0o755)
+    os.mkdir(os.path.join(folder, "action"))
+    runner = Runner(options, os.path.join(folder, "action"))
+    left = runner.step("program", FSDP_VERSION="v" + version, FSDP_REPOSITORY="Group/fsdp", GITHUB_SERVER_URL=place, no_proxy="127.0.0.1")
+    check(left.status == 0 and bytes_of(left.outputs["program"]) == bytes_of(options.tool), left)
+    runner.step(FSDP_PROGRAM=left.outputs["program"], FSDP_PATHS="step-1\ndamaged").expect(1, "damaged", ["error"], findings=1)
+    server.shutdown()
+    print(f"{len(names)} files, 2 images, {wheel}")
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    cases = {case.__name__: case for case in (source, make, release, containers)}
+    cases = {case.__name__: case for case in (source, make, release, containers, published)}
     parser.add_argument("case", choices=cases)
     for option in ("out", "version", "cmake", "wheels", "debs", "python", "golden"):
         parser.add_argument("--" + option)

@@ -7,21 +7,16 @@
 
 Settings come from the environment: FSDP_<INPUT> for each input of action.yml, and GitHub's own variables.
 """
-import hashlib
 import json
 import os
-import platform
 import secrets
-import subprocess
 import sys
 import tempfile
-import urllib.error
-import urllib.request
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import gate  # noqa: E402
+import program  # noqa: E402
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 SUMMARY_BYTES = 256 * 1024     # GitHub drops a step's summary above 1 MiB
 REPORT_NAME = "fsdp-ckpt.json"
 
@@ -75,8 +70,8 @@ def code(text, limit=300):
 def summary(settings, answers):
     """The job's page, in Markdown: a row for each checkpoint, then one for each finding, as far as they fit."""
     against = f" against {code(settings.against)}" if settings.verb == "diff" else ""
-    lines = [f"### fsdp-ckpt {settings.verb}{against}: {gate.worst(answers)}", "", "| checkpoint | verdict | findings |", "|---|---|---|"]
-    lines += [f"| {code(a.path)} | {a.verdict} | {len(a.findings)} |" for a in answers]
+    lines = [f"### fsdp-ckpt {gate.outcome(settings, answers)}{against}", "", "| checkpoint | verdict | looked at | findings |", "|---|---|---|---|"]
+    lines += [f"| {code(a.path)} | {a.verdict} | {code(a.looked)} | {len(a.findings)} |" for a in answers]
     rows = [f"| {code(a.path)} | {f.severity} | {code(f.code)} | {code(f.text, 600)} |" for a in answers for f in a.findings]
     if rows:
         lines += ["", "| checkpoint | severity | code | finding |", "|---|---|---|---|", *rows]
@@ -124,10 +119,10 @@ def run_gate(log):
     limit = os.environ.get("FSDP_ANNOTATIONS", "").strip() or "9"
     if not limit.isdecimal():
         raise gate.GateError(f"annotations: {gate.visible(limit)!r} is not a number")
-    program = gate.find_program(os.environ.get("FSDP_PROGRAM") or "fsdp-ckpt")
-    answers = gate.ask_all(program, settings)
+    answers = gate.ask_all(gate.find_program(os.environ.get("FSDP_PROGRAM") or "fsdp-ckpt"), settings)
     for answer in answers:
         log.say(gate.text_of(answer))
+    log.say([gate.outcome(settings, answers)])
     annotations(log, answers, int(limit))
     append_summary(summary(settings, answers))
     folder = tempfile.mkdtemp(prefix="fsdp-ckpt-", dir=os.environ.get("RUNNER_TEMP") or None)
@@ -140,59 +135,12 @@ def run_gate(log):
     return status
 
 
-def fetched(url):
-    try:
-        with urllib.request.urlopen(url, timeout=60) as answer:
-            return answer.read()
-    except (urllib.error.URLError, OSError) as error:
-        raise gate.GateError(f"{url}: {error}") from error
-
-
-def download(version, folder):
-    """The static program of a release of the action's repository, if its checksum is the one beside it."""
-    repository = os.environ.get("FSDP_REPOSITORY") or os.environ.get("GITHUB_REPOSITORY", "")
-    place = f"{os.environ.get('GITHUB_SERVER_URL', 'https://github.com')}/{repository}/releases/download/v{version}"
-    name = f"fsdp-ckpt-{version}-linux-{platform.machine()}"
-    sums = fetched(f"{place}/SHA256SUMS").decode("utf-8", "replace")
-    wanted = [line.split()[0] for line in sums.splitlines() if line.split()[1:] in ([name], ["*" + name])]
-    if len(wanted) != 1:
-        raise gate.GateError(f"{place}/SHA256SUMS: does not list {name}")
-    data = fetched(f"{place}/{name}")
-    found = hashlib.sha256(data).hexdigest()
-    if found != wanted[0]:
-        raise gate.GateError(f"{place}/{name}: SHA-256 is {found}, and SHA256SUMS has {wanted[0]}")
-    path = os.path.join(folder, "fsdp-ckpt")
-    with open(path, "wb") as file:
-        file.write(data)
-    os.chmod(path, 0o755)
-    return path
-
-
-def build(folder):
-    # What the compiler prints goes to the log as it is: it is of this repository.
-    done = subprocess.run([os.path.join(ROOT, "tools/ci/build.sh"), folder], check=False)
-    if done.returncode != 0:
-        raise gate.GateError(f"fsdp-ckpt could not be built (exit status {done.returncode})")
-    return os.path.join(folder, "tools/fsdp-ckpt")
-
-
 def find_program(log):
-    binary, version = (os.environ.get(name, "").strip() for name in ("FSDP_BINARY", "FSDP_VERSION"))
-    if binary and version:
-        raise gate.GateError("binary, version: only one of them can be given")
-    if version and not all(part.isalnum() for part in version.split(".")):
-        raise gate.GateError(f"version: {gate.visible(version)!r} is not a version, such as 0.1.0")
-    if binary:
-        program = gate.find_program(binary)
-    else:
-        folder = tempfile.mkdtemp(prefix="fsdp-ckpt-", dir=os.environ.get("RUNNER_TEMP") or None)
-        program = download(version, folder) if version else build(folder)
-    done = subprocess.run([program, "--version"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
-    said = done.stdout.decode("utf-8", "backslashreplace").splitlines()
-    log.say([program, *said])
-    if done.returncode != 0 or not said or not said[0].startswith("fsdp-ckpt "):
-        raise gate.GateError(f"{gate.visible(program)}: is not fsdp-ckpt")
-    set_outputs({"program": program})
+    repository = os.environ.get("FSDP_REPOSITORY") or os.environ.get("GITHUB_REPOSITORY", "")
+    path, said = program.find(*(os.environ.get(name, "").strip() for name in ("FSDP_BINARY", "FSDP_VERSION")),
+                              f"{os.environ.get('GITHUB_SERVER_URL', 'https://github.com')}/{repository}", os.environ.get("RUNNER_TEMP"))
+    log.say([path, *said])
+    set_outputs({"program": path})
     return 0
 
 

@@ -15,10 +15,15 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import gate  # noqa: E402
 
-SEVERITIES = {"error": "critical", "warning": "minor"}
+def severity(answer, finding):
+    """`critical` is what must not be loaded; a gate that said no is `major`."""
+    if finding.severity == "warning":
+        return "minor"
+    return "critical" if answer.verdict in ("unsafe", "damaged", "failed") else "major"
 
 
-def entry(path, finding):
+def entry(answer, finding):
+    path = answer.path
     project = os.path.realpath(os.environ.get("CI_PROJECT_DIR") or ".")
     file = os.path.join(path, finding.file) if finding.file and os.path.isdir(path) else path
     shown = gate.visible(os.path.relpath(os.path.realpath(file), project))
@@ -26,7 +31,7 @@ def entry(path, finding):
     # The same finding has the same fingerprint in the next run, and no other one has it.
     print_of = hashlib.sha256("\0".join((shown, finding.code, text)).encode("utf-8", "backslashreplace")).hexdigest()
     return {"description": gate.cut(text, 2000), "check_name": gate.visible(finding.code), "fingerprint": print_of,
-            "severity": SEVERITIES[finding.severity], "location": {"path": shown, "lines": {"begin": 1}}}
+            "severity": severity(answer, finding), "location": {"path": shown, "lines": {"begin": 1}}}
 
 
 def main():
@@ -37,11 +42,13 @@ def main():
     entries, status = [], 2
     try:
         program = gate.find_program(os.environ.get("FSDP_CKPT") or "fsdp-ckpt")
-        answers = gate.ask_all(program, gate.Settings(os.environ))
+        settings = gate.Settings(os.environ)
+        answers = gate.ask_all(program, settings)
         for answer in answers:
             for line in gate.text_of(answer):
                 print(gate.visible(line))
-            entries += [entry(answer.path, finding) for finding in answer.findings]
+            entries += [entry(answer, finding) for finding in answer.findings]
+        print(gate.visible(gate.outcome(settings, answers)))
         status = gate.status_of(answers)
     except gate.GateError as error:
         print(f"fsdp-ckpt: {error}")

@@ -2,7 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # Makes the files of a release of the current commit, all of one version.
 #
-#   tools/packaging/release.sh [--allow-changes] [OPTION=VALUE...]     options of CMake for the Debian packages, such as FSDP_TORCH=FOLDER
+#   tools/packaging/release.sh [OPTION...] [OPTION=VALUE...]     options of CMake for the Debian packages, such as FSDP_TORCH=FOLDER
+#
+#   --tag TAG         the release that is meant: another version, or one that docs/CHANGELOG.md calls not released, is an error
+#   --provision       installs what is needed first, PyTorch too, whose LibTorch becomes FSDP_TORCH
+#   --allow-changes   goes on with changes that are not committed
 #
 #   OUT (dist)        where they go; what an earlier SHA256SUMS in it lists is removed first
 #   WHEEL, DEBS       a wheel, and a folder with the Debian packages, to take instead of building them
@@ -25,13 +29,32 @@ DEBS=${DEBS:+$(realpath "$DEBS")}
 cd "$ROOT"
 say() { printf 'release.sh: %s\n' "$*" >&2; }
 
-changes=no
-[ "${1:-}" != --allow-changes ] || { changes=yes; shift; }
+changes=no tag='' provision=no
+while :; do
+  case ${1:-} in
+    --allow-changes) changes=yes ;;
+    --provision) provision=yes ;;
+    --tag) tag=${2:?--tag needs a tag}; shift ;;
+    *) break ;;
+  esac
+  shift
+done
 if [ $changes = no ] && [ -n "$(git status --porcelain)" ]; then
   say "there are changes that are not committed; a release is of a commit (--allow-changes goes on)"
   exit 2
 fi
 version=$(tools/packaging/version.sh)
+if [ -n "$tag" ]; then
+  [ "$tag" = "v$version" ] || { say "the tag is $tag, and the version of project() in CMakeLists.txt $version"; exit 1; }
+  section=$(sed -n "/^## $version\$/,/^## [^#]/p" docs/CHANGELOG.md)
+  [ -n "$section" ] || { say "docs/CHANGELOG.md has no section '## $version'"; exit 1; }
+  ! grep -q 'not released' <<<"$section" || { say "docs/CHANGELOG.md says that $version is not released; say when it was"; exit 1; }
+fi
+if [ $provision = yes ]; then
+  torch=$(. tests/support/provision.sh && need_packages tool package torch && need_cmake && need_python &&
+    "$PYTHON" -c 'import torch; print(torch.__path__[0])')
+  set -- "FSDP_TORCH=$torch" "$@"
+fi
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
 export SOURCE_DATE_EPOCH
 mkdir -p "$OUT"

@@ -80,6 +80,17 @@ TEST_F(RunsTest, inspect_of_several_lists_what_opens_and_fails_for_what_does_not
   EXPECT_THAT(page.err, HasSubstr("--html take one PATH"));
 }
 
+TEST_F(RunsTest, inspect_with_a_limit_refuses_several) {
+  const std::string folder = run();
+  const std::string step = folder + "/step-2";
+  EXPECT_EQ(run_cli({"inspect", "--max-bytes", "1GiB", step}).status, 0);
+  for (const CliResult& result : {run_cli({"inspect", "--max-bytes", "1GiB", folder}),
+                                  run_cli({"inspect", "--max-bytes", "1GiB", step, step})}) {
+    EXPECT_EQ(result.status, 2);
+    EXPECT_THAT(result.err, HasSubstr("--max-bytes takes one PATH"));
+  }
+}
+
 TEST_F(RunsTest, verify_says_which_are_sound_and_ends_as_the_worst) {
   const std::string folder = run();
   const CliResult result = run_cli({"verify", folder});

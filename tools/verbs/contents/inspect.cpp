@@ -241,6 +241,8 @@ class InspectVerb : public Verb {
     if (values_ != "auto") options_.values = values_ == "always" ? When::kAlways : When::kNever;
     const auto listed =
         options_.html.empty() ? listed_steps(common.path, more_) : std::vector<formats::Step>{};
+    if (!listed.empty() && options_.max_bytes)
+      throw Error(ErrorCode::kUsage, "--max-bytes takes one PATH, of one checkpoint");
     return listed.empty() ? inspect(options_, streams) : inspect_run(options_, listed, streams);
   }
 
