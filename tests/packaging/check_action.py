@@ -669,7 +669,7 @@ def workflows(options, folder):
     # Both do say no.
     good, wrong = bytes_of(os.path.join(place, "release.yml")).decode("utf-8"), os.path.join(folder, "release.yml")
     for change, words in ((lambda t: re.sub(r"checkout@[0-9a-f]{40} #.*", "checkout@v7", t), zizmor), (lambda t: t.replace("persist-credentials: false", "clean: true"), zizmor),
-                          (lambda t: t.replace('"$GITHUB_REF_NAME" dist/*', '"${{ github.ref_name }}" dist/*'), zizmor), (lambda t: t.replace("permissions: {}", "permissions: write-all"), zizmor),
+                          (lambda t: t.replace('"$GITHUB_REF_NAME" dist/*', '"${{ github.ref_name }}" dist/*'), zizmor),
                           (lambda t: t.replace("runs-on:", "run-on:"), [*schema, "vendor.github-workflows"]), (lambda t: t.replace("id-token: write", "token: write"), [*schema, "vendor.github-workflows"])):
         check(change(good) != good, "a change that changes nothing")
         with open(wrong, "w", encoding="utf-8") as file:
