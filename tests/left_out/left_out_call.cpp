@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // A call is known by the return addresses behind it, as offsets in the program; run.py turns them
 // into files and lines.
-#include <dlfcn.h>
 #include <execinfo.h>
+#include <link.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <fstream>
@@ -25,19 +27,47 @@ std::string value_of(const char* variable) {
   return value == nullptr ? std::string() : value;
 }
 
-// Returns the offsets of the calls that led here, the innermost first: "1f00 2e34 ".
-std::string chain_of_calls() {
-  static const auto base = [] {
-    Dl_info info{};
-    dladdr(reinterpret_cast<void*>(&chain_of_calls), &info);
-    return reinterpret_cast<std::uintptr_t>(info.dli_fbase);
+// Where the program lies in memory.
+struct Program {
+  std::uintptr_t base = 0;
+  std::uintptr_t end = 0;
+};
+
+const Program& this_program() {
+  static const Program program = [] {
+    Program found;
+    // The first object is the program.
+    dl_iterate_phdr(
+        [](dl_phdr_info* info, std::size_t, void* out) {
+          auto& object = *static_cast<Program*>(out);
+          object.base = info->dlpi_addr;
+          for (int i = 0; i < info->dlpi_phnum; ++i) {
+            const auto& part = info->dlpi_phdr[i];
+            if (part.p_type == PT_LOAD)
+              object.end =
+                  std::max<std::uintptr_t>(object.end, object.base + part.p_vaddr + part.p_memsz);
+          }
+          return 1;
+        },
+        &found);
+    return found;
   }();
+  return program;
+}
+
+// Returns the offsets of the calls that led here, the innermost first: "1f00 2e34 ".  It ends where
+// another library called, whose address is another one in each process.
+std::string chain_of_calls() {
+  const Program& program = this_program();
   void* frames[kMostFrames];
   const int count = backtrace(frames, kMostFrames);
   std::ostringstream chain;
-  // A call stands before its return address.
-  for (int i = 0; i < count; ++i)
-    chain << std::hex << reinterpret_cast<std::uintptr_t>(frames[i]) - 1 - base << ' ';
+  for (int i = 0; i < count; ++i) {
+    const auto address = reinterpret_cast<std::uintptr_t>(frames[i]);
+    if (address < program.base || address >= program.end) break;
+    // A call stands before its return address.
+    chain << std::hex << address - 1 - program.base << ' ';
+  }
   return chain.str();
 }
 
