@@ -132,12 +132,29 @@ TEST(ArchitectureTest, names_of_modules_are_not_known_where_only_those_of_files_
   std::string unknown;
   const auto found = Architecture::of(parse_json(config), unknown);
   ASSERT_TRUE(found) << unknown;
-  const std::string layer = "backbone.encoder.layer.0.";
-  NamedShapes tensors = {{layer + "attention.attention.key.bias", {384}}};
-  EXPECT_TRUE(found->module_names(tensors).known);
-  // transformers makes two parameters of it.
-  tensors.push_back({layer + "mlp.weights_in.bias", {2048}});
-  EXPECT_FALSE(found->module_names(tensors).known);
+  const auto layer = [](const std::vector<std::string>& more) {
+    const std::vector<std::string> every = {"attention.attention.query",
+                                            "attention.attention.key",
+                                            "attention.attention.value",
+                                            "attention.output.dense",
+                                            "norm1",
+                                            "norm2"};
+    NamedShapes out = {{"layer_scale1.lambda1", {8}}, {"layer_scale2.lambda1", {8}}};
+    for (const auto* modules : {&every, &more}) {
+      for (const std::string& module : *modules) {
+        const bool norm = module.starts_with("norm");
+        out.emplace_back(module + ".weight", std::vector<std::int64_t>(norm ? 1 : 2, 8));
+        out.emplace_back(module + ".bias", std::vector<std::int64_t>{8});
+      }
+    }
+    for (auto& [name, shape] : out) name = "backbone.encoder.layer.0." + name;
+    return out;
+  };
+  const ModuleNames plain = found->module_names(layer({"mlp.fc1", "mlp.fc2"}));
+  EXPECT_TRUE(plain.known);
+  EXPECT_EQ(plain.renamed.size(), 8U);
+  // transformers makes two parameters of weights_in.
+  EXPECT_FALSE(found->module_names(layer({"mlp.weights_in", "mlp.weights_out"})).known);
 }
 
 TEST(ArchitectureTest, words_of_early_models_are_understood) {
