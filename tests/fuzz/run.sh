@@ -95,3 +95,4 @@ for target in "${targets[@]}"; do
 done
 while [ "$running" -gt 0 ]; do settle; done
 echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ]

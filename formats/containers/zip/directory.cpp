@@ -90,7 +90,7 @@ Extent read_zip64(const ByteSource& source, std::span<const std::byte> tail, con
   const std::uint64_t locator_offset = source.size() - EndRecord::kBytes - Zip64Locator::kBytes;
   const auto locator =
       zip::decode<Zip64Locator>(tail.last(EndRecord::kBytes + Zip64Locator::kBytes));
-  const auto fail = [&](const auto&... args) { return zip_error(ErrorCode::kZip64, args...); };
+  const auto fail = [&](auto... args) { return zip_error(ErrorCode::kZip64, args...); };
   if (locator.disk != 0 || locator.disks != 1) {
     throw fail("the zip64 locator at byte ", locator_offset, " names disk ", locator.disk, " of ",
                locator.disks, ", expected 0 of 1");
@@ -196,7 +196,7 @@ void check_name(std::string_view name) {
 void check_readable(const CentralHeader& header, std::string_view name) {
   constexpr std::uint16_t kKnownFlags =
       zip::kFlagDeflateLevel | zip::kFlagDescriptor | zip::kFlagUtf8;
-  const auto refuse = [&](const auto&... args) {
+  const auto refuse = [&](auto... args) {
     return zip_error(ErrorCode::kUnsupported, "entry ", quote(name), " ", args...);
   };
   if ((header.common.flags & 1U) != 0) throw refuse("is encrypted");
@@ -287,7 +287,7 @@ ZipDirectory read_zip_directory(const ByteSource& source, const ZipLimits& limit
     throw zip_error(ErrorCode::kLimitSize, "a directory of ", extent.bytes, " bytes, at most ",
                     limits.max_directory_bytes, " are read");
   }
-  const auto count_is_wrong = [&](const auto&... args) {
+  const auto count_is_wrong = [&](auto... args) {
     return zip_error(ErrorCode::kZipEocd, "the end record counts ", extent.entries,
                      " entries, but ", args...);
   };

@@ -29,9 +29,10 @@ struct ZipDirectory {
 // constructor of ZipReader.
 ZipDirectory read_zip_directory(const ByteSource& source, const ZipLimits& limits);
 
-// Makes an error about the archive, worded "zip: ...".
+// Makes an error about the archive, worded "zip: ...".  By value: fields of records are not
+// aligned.
 template <typename... Args>
-Error zip_error(ErrorCode code, const Args&... args) {
+Error zip_error(ErrorCode code, Args... args) {
   return {code, "zip: ", args...};
 }
 

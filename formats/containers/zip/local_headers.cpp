@@ -112,7 +112,7 @@ class LocalHeaders {
   static void check_descriptor(const Before& before, std::span<const std::byte> bytes) {
     if (!before.has_descriptor) return;
     const ZipEntry& entry = *before.entry;
-    const auto fail = [&](const auto&... args) {
+    const auto fail = [&](auto... args) {
       return zip_error(ErrorCode::kZipMismatch, "the data descriptor of entry ", quote(entry.name),
                        " ", args...);
     };
@@ -168,7 +168,7 @@ class LocalHeaders {
   static std::span<const std::byte> read_extra(const ZipEntry& entry,
                                                std::span<const std::byte> bytes,
                                                ZipLocalFacts& facts) {
-    const auto fail = [&](const auto&... args) {
+    const auto fail = [&](auto... args) {
       return zip_error(ErrorCode::kZipPadding, "entry ", quote(entry.name), " ", args...);
     };
     const auto fields = zip::split_extra(bytes);
