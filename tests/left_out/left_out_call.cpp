@@ -2,11 +2,7 @@
 // A call is known by the return addresses behind it, as offsets in the program; run.py turns them
 // into files and lines.
 #include <execinfo.h>
-#include <link.h>
 
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
 #include <cstdlib>
 #include <fstream>
 #include <mutex>
@@ -15,6 +11,10 @@
 #include <string>
 
 #include "libfsdp/internal/comm/left_out.h"
+
+// Where the program begins and ends in memory, as the linker says.
+extern "C" const char __executable_start;
+extern "C" const char _end;
 
 namespace fsdp::internal {
 namespace {
@@ -27,46 +27,17 @@ std::string value_of(const char* variable) {
   return value == nullptr ? std::string() : value;
 }
 
-// Where the program lies in memory.
-struct Program {
-  std::uintptr_t base = 0;
-  std::uintptr_t end = 0;
-};
-
-const Program& this_program() {
-  static const Program program = [] {
-    Program found;
-    // The first object is the program.
-    dl_iterate_phdr(
-        [](dl_phdr_info* info, std::size_t, void* out) {
-          auto& object = *static_cast<Program*>(out);
-          object.base = info->dlpi_addr;
-          for (int i = 0; i < info->dlpi_phnum; ++i) {
-            const auto& part = info->dlpi_phdr[i];
-            if (part.p_type == PT_LOAD)
-              object.end =
-                  std::max<std::uintptr_t>(object.end, object.base + part.p_vaddr + part.p_memsz);
-          }
-          return 1;
-        },
-        &found);
-    return found;
-  }();
-  return program;
-}
-
 // Returns the offsets of the calls that led here, the innermost first: "1f00 2e34 ".  It ends where
 // another library called, whose address is another one in each process.
 std::string chain_of_calls() {
-  const Program& program = this_program();
   void* frames[kMostFrames];
   const int count = backtrace(frames, kMostFrames);
   std::ostringstream chain;
   for (int i = 0; i < count; ++i) {
-    const auto address = reinterpret_cast<std::uintptr_t>(frames[i]);
-    if (address < program.base || address >= program.end) break;
+    const char* const at = static_cast<const char*>(frames[i]);
+    if (at < &__executable_start || at >= &_end) break;
     // A call stands before its return address.
-    chain << std::hex << address - 1 - program.base << ' ';
+    chain << std::hex << at - 1 - &__executable_start << ' ';
   }
   return chain.str();
 }
