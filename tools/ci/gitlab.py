@@ -15,6 +15,7 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import gate  # noqa: E402
 
+
 def severity(answer, finding):
     """`critical` is what must not be loaded; a gate that said no is `major`."""
     if finding.severity == "warning":

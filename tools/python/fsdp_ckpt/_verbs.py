@@ -76,7 +76,7 @@ def _no(answer: Any) -> Tuple[str, str, List[Any]]:
         return "FAILED", f"{answer.path}: {len(answer.failures)} tensors failed: {failed}", []
     if isinstance(answer, Globals):
         return "FAILED", f"{answer.path}: not everything could be looked into", []
-    if isinstance(answer, (Inspection, RunInspection)):
+    if isinstance(answer, Inspection):
         return "LIMIT", f"{answer.path}: larger than max_bytes", []
     return "FAILED", "the answer is no", []
 
@@ -106,11 +106,11 @@ def inspect(path: Path, *, max_bytes: Size = None, values: Optional[str] = None,
         "allow_global": allow_global, "threads": threads, "max_memory": max_memory}, progress, check)
 
 
-def inspect_run(*paths: Path, max_bytes: Size = None, allow_global: Globs = None, threads: Optional[int] = None,
+def inspect_run(*paths: Path, allow_global: Globs = None, threads: Optional[int] = None,
                 max_memory: Size = None, progress: OnProgress = None, check: bool = True) -> RunInspection:
     """Returns a line for each checkpoint: of the folder of a run, or of several paths."""
     return _asked(RunInspection, "inspect", [_path(path) for path in paths], {
-        "max_bytes": max_bytes, "allow_global": allow_global, "threads": threads, "max_memory": max_memory}, progress, check)
+        "allow_global": allow_global, "threads": threads, "max_memory": max_memory}, progress, check)
 
 
 def inspect_globals(path: Path, *, keys: Globs = None, exclude: Globs = None, allow_global: Globs = None,
