@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-# Makes one page of inspect_page.{html,css,js} and puts it into a C++ source, in three parts: before the title,
-# between the title and the data, and after the data.
+# Makes the pages of `--html` and puts them into a C++ source, each in three parts: before the title, between the title and
+# the data, and after the data.
 #
-#   cmake -DHERE=<folder of the page> -DOUTPUT=<source to write> -P embed_page.cmake
+#   cmake -DHERE=<folder of the shared parts> -DPAGES=<page>;... -DOUTPUT=<source to write> -P embed_page.cmake
 #
-# The page allows no style and no script but its own two, by their SHA-256 (Content-Security-Policy).
+# PAGES: for each page the path of its files without their ending, such as <folder>/inspect_page.  The page is page.html with
+# the body NAME.html; its style is page.css and, if it is there, NAME.css; its script page.js and NAME.js.  The source
+# defines `const PageText kInspectPage` for inspect_page.
+#
+# A page allows no style and no script but its own two, by their SHA-256 (Content-Security-Policy).
 
 # The digest in base 64, as the policy wants it, from base 16: six digits make four characters.
 function(base64_of_hex hex result)
@@ -35,32 +39,43 @@ function(base64_of_hex hex result)
   set(${result} "${text}" PARENT_SCOPE)
 endfunction()
 
-file(READ ${HERE}/inspect_page.html page)
-file(READ ${HERE}/inspect_page.css style)
-file(READ ${HERE}/inspect_page.js script)
-foreach(part style script)
-  string(SHA256 digest "${${part}}")
-  base64_of_hex(${digest} ${part}_hash)
-endforeach()
-
-string(REPLACE "@STYLE_HASH@" "${style_hash}" page "${page}")
-string(REPLACE "@SCRIPT_HASH@" "${script_hash}" page "${page}")
-string(REPLACE "@STYLE@" "${style}" page "${page}")
-string(REPLACE "@SCRIPT@" "${script}" page "${page}")
-
-set(source "// Made of tools/verbs/contents/inspect_page.{html,css,js} by tools/verbs/contents/embed_page.cmake.\n#include \"tools/verbs/contents/inspect.h\"\n\nnamespace fsdp::cli {\n\n")
-foreach(mark TITLE DATA)
-  string(FIND "${page}" "@${mark}@" at)
-  if(at EQUAL -1)
-    message(FATAL_ERROR "inspect_page.html has no @${mark}@")
+file(READ ${HERE}/page.html shell)
+file(READ ${HERE}/page.css shared_style)
+file(READ ${HERE}/page.js shared_script)
+set(source "// Made by tools/verbs/contents/embed_page.cmake.\n#include \"tools/verbs/contents/page.h\"\n\nnamespace fsdp::cli {\n")
+foreach(path ${PAGES})
+  file(READ ${path}.html body)
+  file(READ ${path}.js script)
+  set(style "")
+  if(EXISTS ${path}.css)
+    file(READ ${path}.css style)
   endif()
-  string(SUBSTRING "${page}" 0 ${at} before)
-  string(LENGTH "@${mark}@" length)
-  math(EXPR at "${at} + ${length}")
-  string(SUBSTRING "${page}" ${at} -1 page)
-  string(APPEND source "const char* const kPageBefore${mark} = R\"PAGE(${before})PAGE\";\n")
+  string(CONCAT style "${shared_style}" "${style}")
+  string(CONCAT script "\"use strict\";\n(() => {\n" "${shared_script}" "${script}" "})();\n")
+  set(page "${shell}")
+  foreach(part style script)
+    string(SHA256 digest "${${part}}")
+    base64_of_hex(${digest} hash)
+    string(TOUPPER ${part} mark)
+    string(REPLACE "@${mark}_HASH@" "${hash}" page "${page}")
+    string(REPLACE "@${mark}@" "${${part}}" page "${page}")
+  endforeach()
+  string(REPLACE "@BODY@" "${body}" page "${page}")
+
+  get_filename_component(name ${path} NAME)
+  string(REGEX REPLACE "_page$" "" name ${name})
+  string(SUBSTRING ${name} 0 1 first)
+  string(TOUPPER ${first} first)
+  string(SUBSTRING ${name} 1 -1 rest)
+  string(APPEND source "\nconst PageText k${first}${rest}Page = {")
+  foreach(mark TITLE DATA)
+    string(FIND "${page}" "@${mark}@" at)
+    string(SUBSTRING "${page}" 0 ${at} before)
+    string(LENGTH "@${mark}@" length)
+    math(EXPR at "${at} + ${length}")
+    string(SUBSTRING "${page}" ${at} -1 page)
+    string(APPEND source "R\"PAGE(${before})PAGE\",\n")
+  endforeach()
+  string(APPEND source "R\"PAGE(${page})PAGE\"};\n")
 endforeach()
-string(APPEND source "const char* const kPageEnd = R\"PAGE(${page})PAGE\";\n\n}  // namespace fsdp::cli\n")
-string(REPLACE "kPageBeforeTITLE" "kPageBeforeTitle" source "${source}")
-string(REPLACE "kPageBeforeDATA" "kPageBeforeData" source "${source}")
-file(WRITE ${OUTPUT} "${source}")
+file(WRITE ${OUTPUT} "${source}\n}  // namespace fsdp::cli\n")

@@ -8,7 +8,6 @@
 
 #include "formats/bytes/base/text.h"
 #include "formats/front/open.h"
-#include "tools/base/placed.h"
 #include "tools/base/reading.h"
 #include "tools/base/remedy.h"
 #include "tools/base/runs.h"
@@ -169,10 +168,7 @@ int inspect(const InspectOptions& options, const Streams& streams) {
     check_selection(options.common.keys, checkpoint->index(), checkpoint->description().path);
     checkpoint->keep([&](const std::string& key) { return options.common.keys.selects(key); });
   }
-  if (!options.html.empty()) {
-    write_inspect_page(options, *checkpoint);
-    note_placed(options.html);
-  }
+  if (!options.html.empty()) write_inspect_page(options, *checkpoint);
   if (options.common.json) {
     print_inspect_json(options, *checkpoint, streams.out);
   } else if (!options.html.empty()) {

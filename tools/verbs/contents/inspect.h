@@ -49,12 +49,6 @@ void print_inspect_json(const InspectOptions& options, const formats::Checkpoint
 // Throws: kExists and the rest of AtomicFile; kLimitEntries above 250,000 tensors.
 void write_inspect_page(const InspectOptions& options, const formats::Checkpoint& checkpoint);
 
-// The parts of the page around its title and its data (embed_page.cmake makes them from
-// inspect_page.*).
-extern const char* const kPageBeforeTitle;
-extern const char* const kPageBeforeData;
-extern const char* const kPageEnd;
-
 // Lists the checkpoints of a run, one line each, with step, size, tensors and format; reads only
 // metadata.  A checkpoint that cannot be opened gets an error on its line; the others are still
 // listed.

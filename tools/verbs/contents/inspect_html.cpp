@@ -2,16 +2,15 @@
 // `inspect --html`: the content of a checkpoint as one page.
 #include <algorithm>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/json_writer.h"
 #include "formats/bytes/base/text.h"
-#include "formats/bytes/outputs/atomic_file.h"
 #include "formats/families/runs/formats.h"
 #include "tools/text/value_text.h"
 #include "tools/verbs/contents/inspect.h"
+#include "tools/verbs/contents/page.h"
 
 namespace fsdp::cli {
 namespace {
@@ -29,40 +28,6 @@ constexpr std::size_t kMaxRuns = 1'000'000;
 // The boxes of chunks are written up to this many chunks.
 constexpr std::size_t kMaxChunks = 50'000;
 constexpr std::size_t kPageValueWidth = 200;
-constexpr std::size_t kBufferBytes = 1U << 20U;
-
-// Writes a page in blocks, as it grows.
-class PageFile {
- public:
-  explicit PageFile(formats::OutputFile& file) : file_(file) { buffer_.reserve(kBufferBytes); }
-
-  void add(std::string_view text) {
-    buffer_ += text;
-    if (buffer_.size() >= kBufferBytes) flush();
-  }
-  void flush() {
-    file_.write_at(at_, std::as_bytes(std::span(buffer_)));
-    at_ += buffer_.size();
-    buffer_.clear();
-  }
-
- private:
-  formats::OutputFile& file_;
-  std::string buffer_;
-  std::uint64_t at_ = 0;
-};
-
-std::string html_escape(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    out += c == '<'   ? "&lt;"
-           : c == '>' ? "&gt;"
-           : c == '&' ? "&amp;"
-           : c == '"' ? "&quot;"
-                      : std::string(1, c);
-  }
-  return out;
-}
 
 // The columns of the map: ranks if every file tells its rank, else files; neighbours are grouped.
 struct Columns {
@@ -258,17 +223,9 @@ void write_inspect_page(const InspectOptions& options, const formats::Checkpoint
                     " tensors, but a page shows at most ", formats::group_digits(kMaxTensors),
                     "; select some with --keys"));
   }
-  const auto file =
-      formats::new_file(options.html, {.replace = options.force, .make_folders = true});
-  PageFile out(file->file());
-  out.add(kPageBeforeTitle);
-  out.add(html_escape(checkpoint.description().path + " · fsdp-ckpt"));
-  out.add(kPageBeforeData);
-  JsonWriter json([&](std::string_view text) { out.add(text); }, true);
-  PageData(options, checkpoint, json).write();
-  out.add(kPageEnd);
-  out.flush();
-  file->commit();
+  Page page(options.html, options.force);
+  page.write(kInspectPage, checkpoint.description().path,
+             [&](JsonWriter& json) { PageData(options, checkpoint, json).write(); });
 }
 
 }  // namespace fsdp::cli
