@@ -43,6 +43,7 @@ def verbs(out):
         "inspect json": ["inspect", "PATH", "--json", "--chunks", "--values", "always"],
         "inspect fold": ["inspect", "PATH", "--fold", "--files"],
         "inspect html": ["inspect", "PATH", "--html", os.path.join(out, "o.html")],
+        "verify html": ["verify", "PATH", "--html", os.path.join(out, "o.html")],
         "globals": ["inspect", "PATH", "--globals"],
         "verify": ["verify", "PATH"],
         "verify json": ["verify", "PATH", "--json"],
@@ -77,7 +78,7 @@ def verbs(out):
     }
 
 
-SOME = ["inspect json", "inspect fold", "inspect html", "globals", "verify", "consolidate pt", "consolidate safetensors", "consolidate h5", "convert dcp",
+SOME = ["inspect json", "inspect fold", "inspect html", "verify html", "globals", "verify", "consolidate pt", "consolidate safetensors", "consolidate h5", "convert dcp",
         "reshard", "rename", "set taken", "resize-vocab", "map", "export", "average", "extract-lora", "diff", "stats", "extract"]
 
 

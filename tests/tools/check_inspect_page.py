@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Opens the pages of `inspect --html` in a headless Chromium and checks the result.
+"""Opens the pages of `inspect --html` and `verify --html` in a headless Chromium and checks the result.
 
     check_inspect_page.py TOOL GOLDEN CHROMIUM
 
@@ -13,6 +13,7 @@ import html
 import json
 import os
 import re
+import shutil
 import struct
 import subprocess
 import sys
@@ -38,8 +39,84 @@ PARTS = ["attn.k.bias", "attn.k.weight", "attn.o.weight", "attn.q.bias", "attn.q
 # Opens the first folded row, and counts what a click on the map leads to.
 CLICKS = """
 document.querySelector("#table tr.group button").click();
-document.querySelector('#treemap [data-zoom*="{"]').click();
+document.querySelector('#treemap [data-path*="{"]').click();
 document.documentElement.dataset.clicked = String(document.querySelectorAll("#crumbs button").length);
+"""
+
+# How far the parts of the map end before its right edge, once the page is long enough for a scrollbar.
+WIDTH = """
+setTimeout(() => {
+  const map = document.getElementById("treemap").getBoundingClientRect();
+  const right = Math.max(...[...document.querySelectorAll("#sheet > div")].map((part) => part.getBoundingClientRect().right));
+  document.documentElement.dataset.width = JSON.stringify([innerWidth - document.documentElement.clientWidth, map.right - right]);
+}, 1000);
+"""
+# What the map shows, at first and after each of three clicks on "+", and after as many on "−".
+ZOOM = """
+const sheet = document.getElementById("sheet"), seen = [];
+function look() {
+  const parts = [...sheet.children];
+  const area = (part) => part.offsetWidth * part.offsetHeight;
+  seen.push({width: sheet.offsetWidth, parts: parts.length,
+             layers: parts.map((part) => part.querySelector(".label")).filter((label) => label && /^[0-9]+/.test(label.textContent)).length,
+             tensors: parts.filter((part) => part.dataset.tensor && part.querySelector(".label")).length,
+             bare: parts.filter((part) => !part.querySelector(".label")).length});
+}
+look();
+for (const id of ["larger", "larger", "larger", "smaller", "smaller", "smaller"]) { document.getElementById(id).click(); look(); }
+document.documentElement.dataset.zoom = JSON.stringify(seen);
+"""
+# A walk by keys: every part that the arrows lead to; into a module and back; a tensor; a button of the table.
+WALK = """
+const map = document.getElementById("treemap");
+const press = (key) => (document.activeElement || document.body).dispatchEvent(new KeyboardEvent("keydown", {key, bubbles: true, cancelable: true}));
+const at = () => { const now = document.getElementById(map.getAttribute("aria-activedescendant")); return now && now.getAttribute("aria-label"); };
+const names = () => [...document.querySelectorAll("#crumbs button")].map((button) => button.textContent);
+const items = () => [...map.querySelectorAll('[role="treeitem"]')].map((item) => item.getAttribute("aria-label"));
+const walk = {role: map.getAttribute("role"), label: map.getAttribute("aria-label"), items: items(), first: null, reached: []};
+document.querySelector("#crumbs button").focus();
+map.focus();
+walk.focused = document.activeElement === map;
+walk.first = at();
+const reached = new Map([[at(), []]]), front = [[]];
+while (front.length > 0) {
+  const path = front.shift();
+  for (const key of ["ArrowRight", "ArrowDown", "ArrowLeft", "ArrowUp"]) {
+    press("Home");
+    path.forEach(press);
+    press(key);
+    if (!reached.has(at())) { reached.set(at(), [...path, key]); front.push([...path, key]); }
+  }
+}
+walk.reached = [...reached.keys()];
+press("Home");
+press("ArrowRight");
+const chosen = at();
+press("Enter");
+walk.entered = [chosen, names()];
+press("+");
+walk.larger = document.getElementById("sheet").offsetWidth > map.offsetWidth;
+press("Escape");
+walk.whole = document.getElementById("sheet").offsetWidth === Math.floor(map.getBoundingClientRect().width);
+press("Escape");
+walk.left = [at(), names(), document.activeElement === map];
+for (let i = 0; i < 9 && document.activeElement === map; ++i) press("Enter");
+walk.tensor = [document.activeElement.closest("#table") !== null, document.activeElement.textContent];
+const sort = document.querySelectorAll("#table th button")[3];
+sort.focus();
+sort.click();
+walk.sorted = document.activeElement.textContent;
+document.documentElement.dataset.walk = JSON.stringify(walk);
+"""
+# Opens every row of the page of a run.
+OPEN_ALL = """
+for (let i = 0; i < 20; ++i) {
+  const closed = document.querySelector('#table button[aria-expanded="false"]');
+  if (closed === null) break;
+  closed.focus();
+  closed.click();
+}
+document.documentElement.dataset.focus = document.activeElement.textContent;
 """
 
 
@@ -49,19 +126,19 @@ class Browser:
         self.folder = folder
         self.count = 0
 
-    def run(self, *arguments, size="1200,1600"):
+    def run(self, *arguments, size="1200,1600", scrollbars=False):
         self.count += 1
         profile = os.path.join(self.folder, f"profile-{self.count}")
         return subprocess.run(
             [self.program, "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-extensions",
-             "--hide-scrollbars", "--disable-dev-shm-usage", f"--user-data-dir={profile}", f"--window-size={size}",
+             *([] if scrollbars else ["--hide-scrollbars"]), "--disable-dev-shm-usage", f"--user-data-dir={profile}", f"--window-size={size}",
              "--host-resolver-rules=MAP * ~NOTFOUND", "--virtual-time-budget=10000", "--enable-logging=stderr", "--v=0",
              *arguments],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120, check=False)
 
     # The page's elements after its scripts ran, and its console's messages.
-    def open(self, page, words="", size="1200,1600"):
-        done = self.run("--dump-dom", "file://" + urllib.parse.quote(page) + words, size=size)
+    def open(self, page, words="", size="1200,1600", scrollbars=False):
+        done = self.run("--dump-dom", "file://" + urllib.parse.quote(page) + words, size=size, scrollbars=scrollbars)
         messages = [line for line in done.stderr.decode("utf-8", "replace").splitlines() if "CONSOLE" in line]
         return Dom(done.stdout.decode("utf-8", "replace")), messages
 
@@ -83,6 +160,12 @@ class Dom:
     def keys(self):
         rows = re.findall(r'<td class="key"><button[^>]*>(.*?)</button>', self.inside("table", "table"), flags=re.S)
         return [html.unescape(row) for row in rows]
+
+    # The cells of the rows of the table, as text.
+    def rows(self):
+        body = re.search(r"<tbody>(.*?)</tbody>", self.inside("table", "table"), flags=re.S)
+        rows = re.findall(r"<tr[^>]*>(.*?)</tr>", body.group(1) if body else "", flags=re.S)
+        return [[html.unescape(re.sub(r"<[^>]*>", "", cell)) for cell in re.findall(r"<td[^>]*>(.*?)</td>", row, flags=re.S)] for row in rows]
 
     def count(self):
         return html.unescape(self.inside("count", "span"))
@@ -158,7 +241,7 @@ def check_contrast(checks, text):
         checks.that(f"white on {colour}", contrast("#ffffff", colour) >= 4.5, contrast("#ffffff", colour))
     for scheme in re.findall(r":root \{(.*?)\}", text, flags=re.S):
         colours = dict(re.findall(r"--(\w+): (#[0-9a-f]{6});", scheme))
-        for ink in ("ink", "soft", "accent", "bad", "warn"):
+        for ink in ("ink", "soft", "accent", "good", "bad", "warn"):
             checks.that(f"{ink} on card", contrast(colours[ink], colours["card"]) >= 4.5, colours)
         checks.that("ink on mark", contrast(colours["ink"], colours["mark"]) >= 4.5, colours)
 
@@ -181,12 +264,17 @@ def main():
             print(f"{program} does not run here: {error}")
             return SKIPPED
 
-        def page_of(source, name):
+        def page_of(source, name, verb="inspect", status=0):
             page = os.path.join(folder, name)
-            done = subprocess.run([tool, "inspect", source, "--html", page], stdout=subprocess.PIPE,
+            done = subprocess.run([tool, verb, source, "--html", page], stdout=subprocess.PIPE,
                                   stderr=subprocess.STDOUT, text=True, check=False)
-            checks.equal(f"status for {name}", (done.returncode, done.stdout if done.returncode else ""), (0, ""))
+            checks.equal(f"status for {name}", (done.returncode, done.stdout if done.returncode != status else ""), (status, ""))
             return page
+
+        def scripted(page, script):
+            changed = page.replace(".html", f"-{hash(script) & 0xffffff}.html")
+            with_script(page, changed, script)
+            return changed
 
         fsdp2 = page_of(os.path.join(golden, "2.15.0/fsdp2/ckpt"), "fsdp2.html")
         bare = page_of(os.path.join(golden, "2.11.0/bare_tensor_pt/full.pt"), "bare.html")
@@ -202,8 +290,26 @@ def main():
         write_safetensors(layers_source, [(f"model.layers.{i}.{part}", 64) for i in range(LAYERS) for part in PARTS] +
                           [("model.embed.weight", 4096), ("model.layers.final.weight", 64)])
         layers = page_of(layers_source, "layers.html")
-        clicked = os.path.join(folder, "clicked.html")
-        with_script(layers, clicked, CLICKS)
+        clicked = scripted(layers, CLICKS)
+        unfolded_source = os.path.join(folder, "unfolded.safetensors")
+        write_safetensors(unfolded_source, [(f"model.layers.{i}.{part}", 640) for i in range(40) for part in PARTS])
+        unfolded = page_of(unfolded_source, "unfolded.html")
+        dozen_source = os.path.join(folder, "dozen.safetensors")
+        write_safetensors(dozen_source, [(f"model.layers.{i}.{part}", 640) for i in range(12) for part in PARTS])
+        dozen = page_of(dozen_source, "dozen.html")
+        run = os.path.join(folder, "runs")
+        os.mkdir(run)
+        steps = {100: [("a", 64), ("b", 32)], 1000: [("a", 64), ("b", 48), (HOSTILE[0], 8)], 200: [("a", 64), ("b", 32)],
+                 1100: [("a", 64), ("b", 48)]}
+        for step, tensors in steps.items():
+            path = os.path.join(run, f"model-step-{step}.safetensors")
+            write_safetensors(path, tensors)
+            os.utime(path, (1_700_000_000 + 60 * step, 1_700_000_000 + 60 * step))
+        with open(os.path.join(run, "model-step-1100.safetensors"), "r+b") as file:
+            file.truncate(40)
+        shutil.copytree(os.path.join(golden, "2.15.0/fsdp2/ckpt"), os.path.join(run, "dcp-step-7"))
+        listed = page_of(run, "listed.html", status=2)
+        verified = page_of(run, "verified.html", "verify", status=1)
         injected = os.path.join(folder, "injected.html")
         with open(fsdp2, encoding="utf-8") as file:
             text = file.read()
@@ -295,6 +401,69 @@ def main():
             dom, console = browser.open(bare)
             checks.equal("bare tensor", (dom.keys(), dom.attribute("ready"), console), (["(root)"], "1", []))
 
+        def width():
+            for size in ("1200,700", "400,700"):
+                dom, console = browser.open(scripted(fsdp2, WIDTH), size=size, scrollbars=True)
+                bar, rest = json.loads(dom.attribute("width") or "[0, -1]")
+                checks.that("width: there is a scrollbar", bar > 0, bar)
+                checks.that("width: the map ends where its parts do", 0 <= rest <= 3, rest)
+                checks.equal("width: console", console, [])
+
+        def zooming_in():
+            dom, console = browser.open(scripted(unfolded, ZOOM), "#fold=0")
+            seen = json.loads(dom.attribute("zoom") or "[]")
+            checks.equal("zoom: steps", (len(seen), console), (7, []))
+            checks.that("zoom: each unfolded layer has its name, and nothing is a speck", seen[0]["layers"] >= 40 and seen[0]["bare"] == 0, seen)
+            checks.that("zoom: larger, tensors have names too", seen[0]["tensors"] == 0 and seen[3]["tensors"] > 0, seen)
+            checks.equal("zoom: widths", [round(one["width"] / seen[0]["width"]) for one in seen], [1, 2, 4, 8, 4, 2, 1])
+            checks.equal("zoom: back", seen[6], seen[0])
+            dom, _ = browser.open(scripted(layers, ZOOM), "#fold=0&zoom=model.layers")
+            seen = json.loads(dom.attribute("zoom") or "[]")
+            checks.that("zoom: of many layers, names from a size on", seen[0]["layers"] == 0 and seen[2]["layers"] > 40, seen)
+            checks.that("zoom: only what is in view is drawn", seen[3]["parts"] < seen[0]["parts"] / 2, seen)
+
+        def keyboard():
+            dom, console = browser.open(scripted(dozen, WALK), "#fold=0&zoom=model.layers")
+            walk = json.loads(dom.attribute("walk") or "{}")
+            checks.equal("keyboard: console", console, [])
+            if not walk:
+                checks.that("keyboard: walked", False, dom.shown[-500:])
+                return
+            checks.equal("keyboard: role, focus", (walk["role"], walk["focused"], walk["first"]), ("tree", True, walk["items"][0]))
+            checks.that("keyboard: the map has a label", "model.layers" in walk["label"], walk["label"])
+            checks.equal("keyboard: parts", len(walk["items"]), 12)
+            checks.that("keyboard: labels say key, tensors, bytes", re.fullmatch(r"model\.layers\.\d+\n11 tensors, 6\.9 KiB, 8\.3 %", walk["first"]), walk["first"])
+            checks.equal("keyboard: arrows reach every part", sorted(walk["reached"]), sorted(walk["items"]))
+            chosen, crumbs = walk["entered"]
+            checks.that("keyboard: Enter opens", chosen != walk["first"] and chosen.partition("\n")[0].endswith("." + crumbs[-1]), walk["entered"])
+            checks.equal("keyboard: + and Escape", (walk["larger"], walk["whole"]), (True, True))
+            checks.equal("keyboard: Escape goes back to the part", (walk["left"][0], walk["left"][2]), (chosen, True))
+            checks.that("keyboard: Enter on a tensor leads to its row", walk["tensor"][0] and walk["tensor"][1].startswith(chosen.split("\n")[0]), walk["tensor"])
+            checks.that("keyboard: a sorted table keeps the focus", walk["sorted"].startswith("bytes"), walk["sorted"])
+
+        def runs():
+            dom, console = browser.open(scripted(listed, OPEN_ALL))
+            rows = dom.rows()
+            lines, details = rows[::2], [" ".join(row) for row in rows[1::2]]
+            checks.equal("run: drawn", (dom.attribute("ready"), console, len(rows), dom.attribute("pwned")), ("5", [], 10, None))
+            checks.equal("run: the newest first", [line[0].rpartition("-")[2].partition(".")[0] for line in lines], ["1100", "1000", "200", "100", "7"])
+            checks.equal("run: written", [line[1] for line in lines[:4]],
+                         ["", "2023-11-15 14:53 UTC", "2023-11-15 01:33 UTC", "2023-11-14 23:53 UTC"])
+            checks.equal("run: tensors", [line[3] for line in lines], ["", "3", "2", "2", "80"])
+            checks.equal("run: nothing is called sound", [line[4] for line in lines], ["cannot be opened"] + 4 * ["not verified"])
+            checks.equal("run: what changed", [line[5] for line in lines],
+                         ["TRUNCATED", "tensors: 1 added, 1 changed", "the same names, dtypes and shapes", "nothing before it", "nothing before it"])
+            checks.that("run: the changes by name", "b  uint8 [32] → uint8 [48]" in details[1] and HOSTILE[0] in details[1], details[1])
+            checks.that("run: the next command", "fsdp-ckpt diff " in details[2] and "fsdp-ckpt verify " in details[2], details[2])
+            checks.that("run: the opened row keeps the focus", dom.attribute("focus") == lines[-1][0], dom.attribute("focus"))
+            checks.equal("run: sizes and times", (dom.shown.count("<rect"), dom.shown.count("<circle")), (5, 4))
+            checks.equal("run: no element", re.findall(r"<img|<iframe|<object|<a [^>]*javascript:", dom.shown), [])
+            dom, console = browser.open(verified, size="400,800")
+            checks.equal("verified run: soundness", ([line[4] for line in dom.rows()], console), (["damaged"] + 4 * ["sound"], []))
+            checks.that("verified run: facts", "4 of 5" in dom.inside("facts", "dl"), dom.inside("facts", "dl"))
+            charts = [int(wide) for wide in re.findall(r'viewBox="0 0 (\d+) ', dom.shown)]
+            checks.that("verified run: charts fit a narrow window", len(charts) == 2 and max(charts) < 500, charts)
+
         def hundred_thousand():
             dom, console = browser.open(many, "#fold=0&q=layers.9999.")
             checks.equal("many", (dom.attribute("ready"), dom.count(), console), ("100000", "1 to 10 of 10 tensors", []))
@@ -303,7 +472,7 @@ def main():
 
         def narrow_and_colours():
             dom, _ = browser.open(fsdp2, size="380,800")
-            width = re.search(r'id="treemap"[^>]*><div[^>]*width: ([\d.]+)px', dom.shown)
+            width = re.search(r'id="sheet"[^>]*><div[^>]*width: ([\d.]+)px', dom.shown)
             checks.that("narrow: tiles inside", width and float(width.group(1)) < 500, width and width.group(0))
             for mode, dark in (("0", True), ("1", False)):
                 png = os.path.join(folder, f"{mode}.png")
@@ -311,14 +480,14 @@ def main():
                 pixel = first_pixel(png)
                 checks.that("dark" if dark else "light", (max(pixel) < 64) if dark else (min(pixel) > 200), pixel)
 
-        cases = [everything, searching, sorting, zooming, folding, hostile_names, policy, one_tensor, hundred_thousand, narrow_and_colours]
+        cases = [everything, searching, sorting, zooming, folding, hostile_names, policy, one_tensor, width, zooming_in, keyboard, runs, hundred_thousand, narrow_and_colours]
         with concurrent.futures.ThreadPoolExecutor(2) as pool:
             for case in [pool.submit(case) for case in cases]:
                 case.result()
 
         with open(fsdp2, encoding="utf-8") as file:
             check_contrast(checks, file.read())
-        for page in filter(os.path.exists, (fsdp2, hostile, bare)):
+        for page in filter(os.path.exists, (fsdp2, hostile, bare, listed)):
             with open(page, encoding="utf-8") as file:
                 text = file.read()
             data = re.search(r'id="data">(.*?)</script>', text, flags=re.S).group(1)

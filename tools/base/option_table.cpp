@@ -46,7 +46,7 @@ constexpr OptionMeaning kOptions[] = {
     {"--force", "", "Replace an output that is there"},
     {"--from", "KIND", "hf: a folder of Hugging Face's layout"},
     {"--globals", "", "List the names in the pickles, disallowed ones too"},
-    {"--html", "FILE", "Write a page for a browser: treemap, tensors by rank or file, search"},
+    {"--html", "FILE", "Write a page for a browser"},
     {"--ignore-dtype", "", "Compare numbers of different dtypes, in float64; --close does so too"},
     {"--ignore-values", "", "Compare only tensors"},
     {"--incomplete", "", "Take a model that lacks tensors"},

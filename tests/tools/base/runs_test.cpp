@@ -75,9 +75,90 @@ TEST_F(RunsTest, inspect_of_several_lists_what_opens_and_fails_for_what_does_not
   EXPECT_THAT(result.out, HasSubstr("6 checkpoints\n"));
   EXPECT_THAT(result.out, HasSubstr("error[NOT_FOUND]"));
   EXPECT_THAT(result.err, HasSubstr("error[NOT_FOUND]: " + path("no") + ": no such file"));
-  const CliResult page = run_cli({"inspect", folder, folder, "--html", path("p.html")});
-  EXPECT_EQ(page.status, 2);
-  EXPECT_THAT(page.err, HasSubstr("--html take one PATH"));
+}
+
+// The part of a page between two texts; empty if they are not there.
+std::string between(const std::string& text, const std::string& before, const std::string& after) {
+  const std::size_t at = text.find(before);
+  if (at == std::string::npos) return {};
+  const std::size_t end = text.find(after, at);
+  return text.substr(at, end == std::string::npos ? end : end - at);
+}
+
+// The entry of a step in the data of a page.
+std::string entry(const std::string& page, const std::string& step) {
+  return between(page, "{\"path\":\"" + step + "\"", "{\"path\"");
+}
+
+TEST_F(RunsTest, inspect_html_of_a_run_calls_nothing_sound_that_was_not_verified) {
+  const std::string folder = run();
+  const std::string html = path("run.html");
+  const CliResult first = run_cli({"inspect", folder, "--html", html});
+  EXPECT_EQ(first.status, 0) << first.err;
+  EXPECT_THAT(first.out, HasSubstr("run.html: a page of 4 checkpoints\n"));
+  const std::string page = file_bytes(html);
+  EXPECT_THAT(page, HasSubstr("\"verified\":false"));
+  EXPECT_THAT(page, Not(HasSubstr("\"soundness\":")));
+  // The oldest is the first, and each is compared with the one before it in its series.
+  const std::string two = entry(page, folder + "/step-2");
+  EXPECT_THAT(two, Not(HasSubstr("\"before\"")));
+  const std::string ten = entry(page, folder + "/step-10");
+  EXPECT_THAT(ten, HasSubstr("\"before\":\"" + folder + "/step-2\""));
+  EXPECT_LT(page.find(two), page.find(ten));
+  EXPECT_THAT(entry(page, folder + "/step-20"), HasSubstr("\"missing\":1"));
+
+  EXPECT_EQ(run_cli({"inspect", folder, "--html", html}).status, 2);
+  EXPECT_EQ(run_cli({"inspect", folder, "--html", html, "--force", "--json"}).status, 0);
+  EXPECT_EQ(file_bytes(html), page);
+  const CliResult within = run_cli({"inspect", folder, "--html", folder + "/p.html"});
+  EXPECT_THAT(within.err, HasSubstr("error[SAME_PATH]"));
+  EXPECT_FALSE(std::filesystem::exists(folder + "/p.html"));
+}
+
+TEST_F(RunsTest, inspect_html_of_several_has_a_page_with_those_that_do_not_open) {
+  const std::string folder = run();
+  const CliResult result =
+      run_cli({"inspect", folder + "/step-2", path("no"), "--html", path("p.html")});
+  EXPECT_EQ(result.status, 2);
+  EXPECT_THAT(result.err, HasSubstr("error[NOT_FOUND]: " + path("no") + ": no such file"));
+  const std::string page = file_bytes(path("p.html"));
+  EXPECT_THAT(entry(page, path("no")), HasSubstr("\"error\":[\"NOT_FOUND\","));
+  EXPECT_THAT(entry(page, folder + "/step-2"), HasSubstr("\"tensors\":1,"));
+}
+
+// step-400 of PyTorch against one from which a tensor was taken, and in which a value has changed.
+TEST_F(RunsTest, inspect_html_of_a_run_lists_what_changed) {
+  const std::string golden = golden_path("2.15.0/fsdp2/ckpt");
+  std::filesystem::create_directories(path("run"));
+  std::filesystem::copy(golden, path("run/step-1"), std::filesystem::copy_options::recursive);
+  ASSERT_EQ(run_cli({"set", golden, path("changed"), "step=9", "--no-sync"}).status, 0);
+  ASSERT_EQ(run_cli({"rename", path("changed"), path("run/step-2"), "--drop", "app.model.ln.bias"})
+                .status,
+            0);
+  ASSERT_EQ(run_cli({"inspect", path("run"), "--html", path("p.html")}).status, 0);
+  const std::string two = entry(file_bytes(path("p.html")), path("run/step-2"));
+  EXPECT_THAT(two, HasSubstr("\"tensor_changes\":{\"added\":[0,[]],\"removed\":[1,[[\"app.model.ln."
+                             "bias\",\"float32 [26]\",\"\"]]],\"changed\":[0,[]]}"));
+  EXPECT_THAT(two,
+              HasSubstr("\"value_changes\":{\"added\":[0,[]],\"removed\":[0,[]],\"changed\":[1,"
+                        "[[\"step\",\"2\",\"9\"]]]}"));
+}
+
+TEST_F(RunsTest, verify_html_says_what_was_verified_and_how) {
+  const std::string folder = run();
+  const CliResult result = run_cli({"verify", folder, path("no"), "--html", path("p.html")});
+  EXPECT_EQ(result.status, 2);
+  const std::string page = file_bytes(path("p.html"));
+  EXPECT_THAT(page, HasSubstr("\"verified\":true"));
+  EXPECT_THAT(entry(page, folder + "/step-10"), HasSubstr("\"soundness\":[\"sound\",\""));
+  EXPECT_THAT(entry(page, folder + "/step-10"), HasSubstr("checked against CRC-32"));
+  EXPECT_THAT(entry(page, folder + "/step-20"), HasSubstr("\"soundness\":[\"damaged\",\""));
+  EXPECT_THAT(entry(page, folder + "/step-20"), HasSubstr("[\"damage\",\"SHARD_MISSING\","));
+  EXPECT_THAT(entry(page, path("no")), HasSubstr("\"soundness\":[\"\",\""));
+  ASSERT_EQ(run_cli({"verify", folder + "/step-2", "--fast", "--html", path("one.html")}).status,
+            0);
+  EXPECT_THAT(entry(file_bytes(path("one.html")), folder + "/step-2"),
+              HasSubstr("only metadata and sizes (--fast)"));
 }
 
 TEST_F(RunsTest, inspect_with_a_limit_refuses_several) {

@@ -106,11 +106,11 @@ def inspect(path: Path, *, max_bytes: Size = None, values: Optional[str] = None,
         "allow_global": allow_global, "threads": threads, "max_memory": max_memory}, progress, check)
 
 
-def inspect_run(*paths: Path, allow_global: Globs = None, threads: Optional[int] = None,
-                max_memory: Size = None, progress: OnProgress = None, check: bool = True) -> RunInspection:
-    """Returns a line for each checkpoint: of the folder of a run, or of several paths."""
+def inspect_run(*paths: Path, html: Optional[Path] = None, force: bool = False, allow_global: Globs = None,
+                threads: Optional[int] = None, max_memory: Size = None, progress: OnProgress = None, check: bool = True) -> RunInspection:
+    """Returns a line for each checkpoint: of the folder of a run, or of several paths; `html` writes a page of them as well."""
     return _asked(RunInspection, "inspect", [_path(path) for path in paths], {
-        "allow_global": allow_global, "threads": threads, "max_memory": max_memory}, progress, check)
+        "html": html, "force": force, "allow_global": allow_global, "threads": threads, "max_memory": max_memory}, progress, check)
 
 
 def inspect_globals(path: Path, *, keys: Globs = None, exclude: Globs = None, allow_global: Globs = None,
@@ -123,23 +123,24 @@ def inspect_globals(path: Path, *, keys: Globs = None, exclude: Globs = None, al
 
 
 def verify(path: Path, *, fast: bool = False, strict: bool = False, require_checksums: bool = False, require_seal: bool = False,
-           config: Optional[Path] = None,
+           config: Optional[Path] = None, html: Optional[Path] = None, force: bool = False,
            keys: Globs = None, exclude: Globs = None, allow_global: Globs = None, threads: Optional[int] = None,
            max_memory: Size = None, progress: OnProgress = None, check: bool = True) -> Verification:
-    """Looks for every damage; raises if there is one, with the findings."""
+    """Looks for every damage; raises if there is one, with the findings.  `html` writes a page of them as well."""
     return _asked(Verification, "verify", [_path(path)], {
         "fast": fast, "strict": strict, "require_checksums": require_checksums, "require_seal": require_seal,
-        "config": None if config is None else _path(config), "keys": keys, "exclude": exclude, "allow_global": allow_global, "threads": threads, "max_memory": max_memory}, progress, check)
+        "config": None if config is None else _path(config), "html": html, "force": force, "keys": keys, "exclude": exclude, "allow_global": allow_global, "threads": threads, "max_memory": max_memory}, progress, check)
 
 
 def verify_run(*paths: Path, fast: bool = False, strict: bool = False, require_checksums: bool = False, require_seal: bool = False,
-               config: Optional[Path] = None,
+               config: Optional[Path] = None, html: Optional[Path] = None, force: bool = False,
                keys: Globs = None, exclude: Globs = None, allow_global: Globs = None, threads: Optional[int] = None,
                max_memory: Size = None, progress: OnProgress = None, check: bool = True) -> RunVerification:
-    """Verifies each checkpoint of the folder of a run, or of several paths; `newest_sound` is the one to go on from."""
+    """Verifies each checkpoint of the folder of a run, or of several paths; `newest_sound` is the one to go on from, and `html`
+    writes a page of all of them."""
     return _asked(RunVerification, "verify", [_path(path) for path in paths], {
         "fast": fast, "strict": strict, "require_checksums": require_checksums, "require_seal": require_seal,
-        "config": None if config is None else _path(config), "keys": keys, "exclude": exclude, "allow_global": allow_global, "threads": threads, "max_memory": max_memory}, progress, check)
+        "config": None if config is None else _path(config), "html": html, "force": force, "keys": keys, "exclude": exclude, "allow_global": allow_global, "threads": threads, "max_memory": max_memory}, progress, check)
 
 
 def latest(path: Path, *, fast: bool = False, strict: bool = False, require_checksums: bool = False, require_seal: bool = False,

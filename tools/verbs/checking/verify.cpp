@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <array>
+#include <map>
+#include <optional>
 #include <ostream>
+#include <string>
+#include <string_view>
+#include <utility>
 
 #include "formats/bytes/base/json.h"
 #include "formats/bytes/base/text.h"
@@ -15,6 +20,7 @@
 #include "tools/verbs/checking/examination.h"
 #include "tools/verbs/checking/finding_report.h"
 #include "tools/verbs/checking/sealing.h"
+#include "tools/verbs/contents/run_page.h"
 #include "tools/verbs/models/model_finding.h"
 
 namespace fsdp::cli {
@@ -29,6 +35,14 @@ struct VerifyCommand {
   std::size_t limit = 20;  // the most findings listed for users
   std::string config;      // config.json of the model; empty: not compared
   std::string lost;        // what older steps of the run have and this one lacks; empty: nothing
+  std::string html;        // file of the page; empty: none
+  bool force = false;      // replace that file
+};
+
+// Of one checkpoint.
+struct Verified {
+  formats::Json::Object json;  // for --json
+  Soundness soundness;         // for --html
 };
 
 // The worst of the findings; warnings leave a checkpoint sound.
@@ -103,6 +117,12 @@ std::string checks_text(const VerifyCommand& command, const Examination& outcome
   return text;
 }
 
+// Returns what was compared with what: ", matches its seal, 92 items in 2 files, ...".
+std::string extent_text(const VerifyCommand& command, const Examination& outcome) {
+  return cat(sealing_text(outcome.sealing), ", ", counted(outcome.report.items, "item"), " in ",
+             outcome.files, outcome.files == 1 ? " file" : " files", checks_text(command, outcome));
+}
+
 std::string summary(const VerifyCommand& command, const Examination& outcome, bool color) {
   const auto& report = outcome.report;
   const Verdict verdict = verdict_of(report.findings);
@@ -111,9 +131,7 @@ std::string summary(const VerifyCommand& command, const Examination& outcome, bo
   if (!counts.empty()) text += ", " + counts;
   if (count(report.findings, Severity::kDamage) + count(report.findings, Severity::kUnsafe) != 0)
     return text;
-  return cat(text, counts.empty() ? "" : "; otherwise sound", sealing_text(outcome.sealing), ", ",
-             counted(report.items, "item"), " in ", outcome.files,
-             outcome.files == 1 ? " file" : " files", checks_text(command, outcome));
+  return cat(text, counts.empty() ? "" : "; otherwise sound", extent_text(command, outcome));
 }
 
 void print_text(const VerifyCommand& command, const Examination& outcome, bool answer,
@@ -142,8 +160,8 @@ void print_text(const VerifyCommand& command, const Examination& outcome, bool a
 }
 
 // Returns 0 if nothing is damaged or unsafe (--strict: or unknown), 1 otherwise.
-// `json` receives the output of --json, instead of standard output.
-int verify(const VerifyCommand& command, const Streams& streams, formats::Json::Object& json) {
+// `verified` receives the output of --json, instead of standard output, and what a page says.
+int verify(const VerifyCommand& command, const Streams& streams, Verified& verified) {
   Examination outcome = examine(command.examined, "verify", streams);
   throw_if_unread(outcome.report.findings, outcome.path,
                   command.examined.common.json ? nullptr : &streams);
@@ -159,7 +177,13 @@ int verify(const VerifyCommand& command, const Streams& streams, formats::Json::
   if (compared) model = find_in_model(command.examined.common, streams, command.config);
   if (model.finding) outcome.report.findings.push_back(*model.finding);
   const bool answer = judge(command.examined, outcome);
+  const bool whole = command.examined.common.keys.everything();
+  verified.soundness = {verdict_of(outcome.report.findings).word,
+                        (whole ? "" : "only the keys selected: ") +
+                            extent_text(command, outcome).substr(std::string_view(", ").size()),
+                        outcome.report.findings};
   if (command.examined.common.json) {
+    formats::Json::Object& json = verified.json;
     json = outcome_json(outcome, answer);
     if (!command.config.empty()) {
       json.emplace_back("compared", compared);
@@ -186,8 +210,9 @@ formats::Json::Object unverified_json(const std::string& path, const Error& erro
 // Verifies one checkpoint after another, and reports which are sound.  A checkpoint that cannot be
 // verified is an error; the others are still checked.  Returns the worst result of `verify`; 2 if
 // one could not be verified.
+// `soundness` receives what a page says of each path.
 int verify_run(VerifyCommand command, const std::vector<formats::Step>& steps,
-               const Streams& streams) {
+               const Streams& streams, std::map<std::string, Soundness>& soundness) {
   const std::string named = command.examined.common.path;
   std::array<std::size_t, 3> counts{};  // by exit status
   int worst = 0;
@@ -197,13 +222,13 @@ int verify_run(VerifyCommand command, const std::vector<formats::Step>& steps,
     const std::string path = step.path;
     command.examined.common.path = path;
     command.lost = lacking(step, steps);
-    formats::Json::Object json;
+    Verified verified;
     int status = 2;
     try {
-      status = verify(command, streams, json);
+      status = verify(command, streams, verified);
     } catch (const Error& error) {
       if (error.code() == ErrorCode::kInterrupted || command.examined.common.team->failed()) throw;
-      json = unverified_json(path, error);
+      verified = {unverified_json(path, error), {"", message_of(error), {}}};
       if (!command.examined.common.json)
         streams.err << "fsdp-ckpt: error[" << code_name(error.code()) << "]: " << message_of(error)
                     << '\n';
@@ -211,7 +236,8 @@ int verify_run(VerifyCommand command, const std::vector<formats::Step>& steps,
     worst = std::max(worst, status);
     ++counts.at(static_cast<std::size_t>(status));
     sound.insert(sound.end(), status == 0 ? 1 : 0, step);
-    checkpoints.emplace_back(std::move(json));
+    checkpoints.emplace_back(std::move(verified.json));
+    soundness[path] = std::move(verified.soundness);
   }
   const std::string newest =
       sound.empty() ? std::string() : newest_first(std::move(sound)).front().path.native();
@@ -243,17 +269,42 @@ class VerifyVerb : public Verb {
     options.add("--config", &command_.config,
                 " that the model is compared with: names, shapes, ties");
     options.add("--limit", &limit_, "; 20 if not given");
+    options.add("--html", &command_.html, ": steps, sizes, what changed, and what is sound");
+    options.add("--force", &command_.force);
   }
   bool divides() const override { return true; }
   int run(const CommonOptions& common, const Streams& streams) override {
     command_.examined.common = common;
     if (limit_) command_.limit = static_cast<std::size_t>(*limit_);
-    const auto listed = listed_steps(common.path, more_);
-    if (!listed.empty() && !formats::find_seal(common.path))
-      return verify_run(command_, listed, streams);
-    formats::Json::Object json;
-    const int status = verify(command_, streams, json);
-    if (common.json) print_json(std::move(json), streams.out);
+    auto steps = listed_steps(common.path, more_);
+    const bool one = steps.empty() || formats::find_seal(common.path);
+    if (one) steps = {{common.path, {}, {}}};
+    std::optional<RunPage> page;
+    if (!command_.html.empty() && common.team->leads()) {
+      std::vector<std::string> paths = {common.path};
+      paths.insert(paths.end(), more_.begin(), more_.end());
+      InspectOptions shown;
+      shown.common = common;
+      shown.html = command_.html;
+      shown.force = command_.force;
+      page.emplace(std::move(shown), paths, steps);
+    }
+    std::map<std::string, Soundness> soundness;
+    int status = 0;
+    if (one) {
+      Verified verified;
+      status = verify(command_, streams, verified);
+      if (common.json) print_json(std::move(verified.json), streams.out);
+      soundness[common.path] = std::move(verified.soundness);
+    } else {
+      status = verify_run(command_, steps, streams, soundness);
+    }
+    if (page) {
+      // What could not be read for the page alone is an error, too.
+      for (const Error& error : page->write(soundness)) {
+        if (status != 2 && is_no_answer(error.code())) throw error;
+      }
+    }
     return status;
   }
 

@@ -224,22 +224,23 @@ class InspectVerb : public Verb {
     options.add("--files", &options_.files);
     options.add("--globals", &globals_);
     options.add("--max-bytes", &options_.max_bytes);
-    options.add("--html", &options_.html);
+    options.add("--html", &options_.html, ": treemap, ranks or files, search; of a run, its steps");
     options.add("--force", &options_.force);
     options.add("--values", &values_).choices = {"auto", "always", "never"};
   }
   int run(const CommonOptions& common, const Streams& streams) override {
-    if (!more_.empty() && (globals_ || !options_.html.empty()))
-      throw Error(ErrorCode::kUsage, "--globals and --html take one PATH");
+    if (!more_.empty() && globals_) throw Error(ErrorCode::kUsage, "--globals takes one PATH");
     if (globals_) return inspect_globals(common, streams);
     options_.common = common;
     if (depth_) options_.depth = static_cast<std::size_t>(*depth_);
     if (values_ != "auto") options_.values = values_ == "always" ? When::kAlways : When::kNever;
-    const auto listed =
-        options_.html.empty() ? listed_steps(common.path, more_) : std::vector<formats::Step>{};
-    if (!listed.empty() && options_.max_bytes)
+    const auto listed = listed_steps(common.path, more_);
+    if (listed.empty()) return inspect(options_, streams);
+    if (options_.max_bytes)
       throw Error(ErrorCode::kUsage, "--max-bytes takes one PATH, of one checkpoint");
-    return listed.empty() ? inspect(options_, streams) : inspect_run(options_, listed, streams);
+    std::vector<std::string> paths = {common.path};
+    paths.insert(paths.end(), more_.begin(), more_.end());
+    return inspect_run(options_, paths, listed, streams);
   }
 
  private:

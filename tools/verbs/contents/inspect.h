@@ -49,12 +49,12 @@ void print_inspect_json(const InspectOptions& options, const formats::Checkpoint
 // Throws: kExists and the rest of AtomicFile; kLimitEntries above 250,000 tensors.
 void write_inspect_page(const InspectOptions& options, const formats::Checkpoint& checkpoint);
 
-// Lists the checkpoints of a run, one line each, with step, size, tensors and format; reads only
-// metadata.  A checkpoint that cannot be opened gets an error on its line; the others are still
-// listed.
+// Lists the checkpoints of a run, one line each, with step, size, tensors and format, or writes a
+// page of them (run_page.h); reads only metadata.  `paths`: as the user named them.  A checkpoint
+// that cannot be opened gets an error on its line; the others are still listed.
 // Returns 0; 2 if a checkpoint could not be opened.
-int inspect_run(const InspectOptions& options, const std::vector<formats::Step>& steps,
-                const Streams& streams);
+int inspect_run(const InspectOptions& options, const std::vector<std::string>& paths,
+                const std::vector<formats::Step>& steps, const Streams& streams);
 
 // Lists every name in the pickles, also disallowed ones, or prints them as one JSON object, schema
 // fsdp-ckpt/globals/1 (docs/verbs/inspect.md).  Returns 1 if a pickle could not be read to its end.

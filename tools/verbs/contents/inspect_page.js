@@ -1,8 +1,15 @@
 // Draws the page of one checkpoint, from what inspect_html.cpp writes.
 const PAGE_ROWS = 100;
 const MODULE_ROWS = 60;
-const MIN_TILE = 90;    // square pixels; smaller ones are gathered
-const HEADER = 18;      // pixels, of a module's name in the treemap
+// Of the treemap, in pixels.
+const MIN_TILE = 90;       // of area; smaller parts are gathered
+const HEADER = 18;         // the height of a module's name
+const LABEL_WIDTH = 36;    // a part from this size on has a label
+const LABEL_HEIGHT = 20;
+const OPEN_WIDTH = 240;    // a module from this size on shows its parts, whatever their size
+const OPEN_HEIGHT = 160;
+const OPEN_PART = 1600;    // a smaller one shows them if the smallest has this area
+const MAX_SCALE = 64;
 
 // ---- What the data say ----
 
@@ -76,7 +83,7 @@ function folded(list, path) {
     const rest = copies[0].name.replace(/^[0-9]+/, "");
     const name = range(copies.map((copy) => copy.name.slice(0, copy.name.length - rest.length))) + rest;
     return {name, path: (path === "" ? "" : path + ".") + name, copies, list: copies[0].list, tensor: null,
-            sample: copies[0].tensor, kind: copies[0].kind, size: copies[0].size * copies.length,
+            sample: copies[0].tensor, dtype: copies[0].dtype, kind: copies[0].kind, size: copies[0].size * copies.length,
             count: copies[0].count * copies.length};
   });
 }
@@ -117,12 +124,13 @@ function grow(fold) {
     }
     if (node.tensor !== null && list.length > 0) {  // "a" beside "a.b"
       const itself = {name: "(itself)", path: node.path + " (itself)", list: [], size: node.tensor.size,
-                      count: 1, tensor: node.tensor};
+                      count: 1, tensor: node.tensor, dtype: node.tensor.dtype};
       list.push({...itself, kind: kind(itself)});
       node.tensor = null;
     }
     node.list = (fold ? folded(list, node.path) : list).sort((a, b) => b.size - a.size);
     node.kind = kind(node);
+    node.dtype = node.tensor !== null ? node.tensor.dtype : node.list.length > 0 ? node.list[0].dtype : 0;
     node.children = null;
   }
   return root;
@@ -287,9 +295,6 @@ function squarify(items, x, y, width, height, place) {
 // The name of a node, and how many it stands for.
 const title = (node) => node.name + (node.copies ? " ×" + count(node.copies.length) : "");
 
-const box = (className, x, y, w, h) => make("div", {className, style: {
-  left: x + "px", top: y + "px", width: Math.max(0, w) + "px", height: Math.max(0, h) + "px"}});
-
 // A colour for each module of the first level that has more than a few; what is below inherits it.
 function branchColours(top) {
   let front = inside(top).length > 0 ? inside(top) : [top];
@@ -298,57 +303,93 @@ function branchColours(top) {
   return new Map(front.map((node, i) => [node.path, COLOURS[i % COLOURS.length]]));
 }
 
-// What is drawn: the module zoomed to, past those that hold nothing but one other.
+// Whether a module holds nothing but one other, in whose place it is never drawn.
+const passes = (node) => inside(node).length === 1 && !inside(node)[0].copies && inside(node)[0].list.length > 0;
+// What is drawn: the module zoomed to.
 function shown() {
   let node = byPath.get(state.zoom);
-  while (inside(node).length === 1 && !inside(node)[0].copies && inside(node)[0].list.length > 0) node = inside(node)[0];
+  while (passes(node)) node = inside(node)[0];
   return node;
 }
 
+let scale = 1;      // of the sheet that the treemap shows a part of
+let parts = [];     // of the module shown: {x, y, w, h, label, path or tensor or neither (gathered)}
+let current = 0;    // the part that the keyboard is at; the DOM's focus stays on the treemap
+const sheetSize = () => {
+  const width = Math.floor($("treemap").getBoundingClientRect().width);
+  return [width, Math.round(Math.max(260, Math.min(width * 0.5, 560)))];
+};
+
 function drawTreemap() {
-  const map = $("treemap");
-  const width = map.clientWidth;
-  const height = Math.round(Math.max(260, Math.min(width * 0.5, 560)));
+  const map = $("treemap"), sheet = $("sheet");
+  const [width, height] = sheetSize();
   map.style.height = height + "px";
+  map.style.overflow = scale === 1 ? "hidden" : "auto";
+  sheet.style.width = width * scale + "px";
+  sheet.style.height = height * scale + "px";
   const top = shown();
   const colours = branchColours(top);
-  const parts = [];
+  const view = {left: map.scrollLeft, top: map.scrollTop, right: map.scrollLeft + width, bottom: map.scrollTop + height};
+  const elements = [];
+  parts = [];
 
-  // A fold is drawn as its first copy, with the bytes of all (`scale`); a click opens it.
-  function place({node, rest: more, size, scale, fold}, x, y, w, h, inherited) {
-    if (more > 0) {
-      const rest = box("rest", x, y, w - 1, h - 1);
-      rest.title = counted(more, "smaller one") + ", " + bytes(size);
-      if (w > 60 && h > 18) rest.append(make("div", {className: "label"}, more + " more"));
-      parts.push(rest);
+  // Makes the element of a part, if it is in view.  Those inside a module are there to be seen, not to be reached.
+  function box(className, x, y, w, h, outer, label) {
+    if (x > view.right || y > view.bottom || x + w < view.left || y + h < view.top) return null;
+    const element = make("div", {className, title: label, style: {
+      left: x + "px", top: y + "px", width: Math.max(0, w - 1) + "px", height: Math.max(0, h - 1) + "px"}});
+    if (outer) {
+      const number = parts.length;
+      for (const [name, value] of Object.entries({role: "treeitem", id: "part-" + number, "aria-label": label, "aria-level": 1}))
+        element.setAttribute(name, value);
+      element.dataset.part = number;
+    } else {
+      element.setAttribute("aria-hidden", "true");
+    }
+    elements.push(element);
+    return element;
+  }
+  function labels(element, w, h, ...lines) {
+    lines.forEach((line, i) => {
+      if (w >= LABEL_WIDTH && h >= LABEL_HEIGHT * (i + 1)) element.append(make("div", {className: i === 0 ? "label" : "label size"}, line));
+    });
+  }
+
+  // A fold is drawn as its first copy, with the bytes of all (`copies`); it opens into them.
+  function place({node, rest, size, copies, fold}, x, y, w, h, inherited, outer) {
+    if (rest > 0) {
+      const label = counted(rest, "smaller one") + ", " + bytes(size);
+      const element = box("rest", x, y, w, h, outer, label);
+      if (outer) parts.push({x, y, w, h, label});
+      if (element !== null) labels(element, w, h, count(rest) + " more");
       return;
     }
     const colour = colours.get(node.path) || inherited;
     const leaf = node.list.length === 0;
     const sample = node.tensor || node.sample;
-    const what = (leaf ? data.dtypes[sample.dtype] + " " + shape(sample.dims) + ", " : "") + counted(node.count * scale, "tensor");
+    const what = (leaf ? data.dtypes[sample.dtype] + " " + shape(sample.dims) + ", " : "") + counted(node.count * copies, "tensor");
     const opens = fold || (node.copies ? node : null);
-    const part = box(leaf ? "tile" : "module", x, y, w - 1, h - 1);
-    part.title = node.path + "\n" + what + ", " + bytes(size) + ", " + percent(size, total);
-    parts.push(part);
-    if (leaf) {
-      if (opens !== null) part.dataset.zoom = opens.path;
-      else part.dataset.tensor = sample.number;
-      part.style.background = state.colour === "dtype" ? dtypeColour(sample.dtype) : colour;
-      if (w > 34 && h > 22) part.append(make("div", {className: "label"}, title(node)));
-      if (w > 34 && h > 40) part.append(make("div", {className: "label size"}, bytes(size)));
+    const label = node.path + "\n" + what + ", " + bytes(size) + ", " + percent(size, total);
+    const smallest = leaf ? 0 : (w - 5) * (h - HEADER - 3) * node.list[node.list.length - 1].size / node.size;
+    const open = !leaf && ((w >= OPEN_WIDTH && h >= OPEN_HEIGHT) || smallest >= OPEN_PART);
+    const element = box(open ? "module" : "tile", x, y, w, h, outer, label);
+    const target = leaf && opens === null ? {tensor: sample.number} : {path: opens === null ? node.path : opens.path};
+    if (outer) parts.push({x, y, w, h, label, ...target});
+    if (element === null) return;
+    Object.assign(element.dataset, target);
+    if (!open) {
+      if (!leaf) element.classList.add("closed");
+      element.style.background = state.colour === "dtype" ? dtypeColour(leaf ? sample.dtype : node.dtype) : colour;
+      labels(element, w, h, title(node), bytes(size));
       return;
     }
-    part.dataset.zoom = opens === null ? node.path : opens.path;
-    const named = h > 2.5 * HEADER && w > 44;
-    if (named) part.append(make("div", {className: "label"}, title(node) + (w > 150 ? "  " + bytes(size) : "")));
-    const head = named ? HEADER : 2;
-    const copies = node.copies ? node.copies.length : 1;
-    layout(node.list.map((child) => ({node: child, size: child.size * scale * copies, scale: scale * copies, fold: opens})),
-           size, x + 2, y + head, w - 5, h - head - 3, colour);
+    labels(element, w, h, title(node) + (w > 150 ? "  " + bytes(size) : ""));
+    const each = copies * (node.copies ? node.copies.length : 1);
+    layout(node.list.map((child) => ({node: child, size: child.size * each, copies: each, fold: opens})),
+           size, x + 2, y + HEADER, w - 5, h - HEADER - 3, colour, false);
   }
 
-  function layout(all, sum, x, y, w, h, colour) {
+  function layout(all, sum, x, y, w, h, colour, outer) {
     if (w <= 0 || h <= 0 || sum === 0) return;
     const items = [];
     let rest = 0, size = 0;
@@ -358,20 +399,97 @@ function drawTreemap() {
     }
     if (rest > 0) items.push({rest, size});
     items.sort((a, b) => b.size - a.size);
-    squarify(items, x, y, w, h, (item, cx, cy, cw, ch) => place(item, cx, cy, cw, ch, colour));
+    squarify(items, x, y, w, h, (item, cx, cy, cw, ch) => place(item, cx, cy, cw, ch, colour, outer));
   }
 
-  const item = (node) => ({node, size: node.size, scale: 1, fold: null});
-  if (inside(top).length === 0 && top.tensor !== null) place(item(top), 0, 0, width, height, COLOURS[0]);
-  else layout(inside(top).map(item), top.size, 0, 0, width, height, COLOURS[0]);
-  fill(map, ...parts);
+  const item = (node) => ({node, size: node.size, copies: 1, fold: null});
+  if (inside(top).length === 0 && top.tensor !== null) place(item(top), 0, 0, width * scale, height * scale, COLOURS[0], true);
+  else layout(inside(top).map(item), top.size, 0, 0, width * scale, height * scale, COLOURS[0], true);
+  fill(sheet, ...elements);
   map.setAttribute("aria-label", "Treemap of " + (top.path || "the checkpoint") + ", " + bytes(top.size) +
                    "; the table below has the same numbers");
+  $("smaller").disabled = scale === 1;
+  $("larger").disabled = scale === MAX_SCALE;
+  mark(Math.max(0, Math.min(current, parts.length - 1)));
+}
+
+// Makes a part the current one, and shows what it is.
+function mark(number) {
+  current = number;
+  const before = $("sheet").querySelector(".current"), now = $("part-" + number);
+  if (before !== null) before.classList.remove("current");
+  if (now !== null) now.classList.add("current");
+  $("treemap").setAttribute("aria-activedescendant", now === null ? "" : now.id);
+  $("part").textContent = parts.length === 0 ? "" : parts[number].label.replace("\n", ": ");
+}
+
+// Moves to a part, and scrolls there.
+function reach(number) {
+  const map = $("treemap"), part = parts[number];
+  const [width, height] = sheetSize();
+  const into = (at, from, size, length) => Math.min(Math.max(at, from + size - length), from);
+  map.scrollTo(into(map.scrollLeft, part.x, part.w, width), into(map.scrollTop, part.y, part.h, height));
+  current = number;
+  drawTreemap();
+}
+
+// Returns the part that is nearest in a direction, dx or dy being 1 or -1; the current one if there is none.
+function neighbour(dx, dy) {
+  const from = parts[current];
+  let best = current, least = Infinity;
+  parts.forEach((part, number) => {
+    const gapX = Math.max(part.x - (from.x + from.w), from.x - (part.x + part.w));
+    const gapY = Math.max(part.y - (from.y + from.h), from.y - (part.y + part.h));
+    const offX = part.x + part.w / 2 - from.x - from.w / 2, offY = part.y + part.h / 2 - from.y - from.h / 2;
+    const [ahead, along, across, aside] = dx !== 0 ? [dx * offX, gapX, gapY, offY] : [dy * offY, gapY, gapX, offX];
+    if (number === current || ahead <= 0 || along < -1) return;
+    // One that lies beside the current part comes before one that only touches its corner.
+    const distance = along + 4 * Math.max(0, across + 1) + 0.01 * Math.abs(aside);
+    if (distance < least) [best, least] = [number, distance];
+  });
+  return best;
+}
+
+// Makes the sheet larger or smaller; what is at (x, y) of the treemap stays there.
+function magnify(factor, x, y) {
+  const map = $("treemap"), sheet = $("sheet");
+  const [width, height] = sheetSize();
+  const next = Math.min(MAX_SCALE, Math.max(1, scale * factor));
+  const left = (map.scrollLeft + x) * next / scale - x, top = (map.scrollTop + y) * next / scale - y;
+  scale = next;
+  map.style.overflow = "auto";
+  sheet.style.width = width * scale + "px";
+  sheet.style.height = height * scale + "px";
+  map.scrollTo(left, top);
+  drawTreemap();
+}
+// Does so around the current part.
+function magnifyCurrent(factor) {
+  const map = $("treemap"), part = parts[current];
+  if (part !== undefined) magnify(factor, part.x + part.w / 2 - map.scrollLeft, part.y + part.h / 2 - map.scrollTop);
+}
+
+// What a click or Enter does: a module is shown alone, a tensor is found in the table, gathered parts become larger.
+function enter({path, tensor}) {
+  if (path !== undefined) zoom(path);
+  else if (tensor !== undefined) find(tensors[Number(tensor)]);
+  else magnifyCurrent(2);
+}
+
+// Shows the module around the one shown, at that one.
+function leave() {
+  const from = shown().path;
+  let up = parents.get(byPath.get(state.zoom));
+  while (parents.has(up) && passes(up)) up = parents.get(up);
+  zoom(up.path);
+  const at = parts.findIndex((part) => part.path === from || (part.path !== undefined && from.startsWith(part.path + ".")));
+  if (at >= 0) reach(at);
 }
 
 function drawCrumbs() {
   const parts = [];
-  const step = (node, name) => make("button", {type: "button", className: "link mono", onclick: () => zoom(node)}, name);
+  const step = (node, name) => make("button", {
+    type: "button", className: "link mono", "data-id": node, onclick: () => zoom(node)}, name);
   for (let node = shown(); node !== root; node = parents.get(node))
     parts.unshift(make("span", {}, " › "), step(node.path, title(node)));
   fill($("crumbs"), step("", "everything"), ...parts);
@@ -380,6 +498,8 @@ function drawCrumbs() {
 function zoom(path) {
   state.zoom = path;
   state.rows = MODULE_ROWS;
+  scale = 1;
+  current = 0;
   writeAddress();
   drawModules();
 }
@@ -468,8 +588,8 @@ function detail(tensor) {
   const parts = [];
   const chunks = data.chunks === null ? null : data.chunks[tensor.number];
   if (chunks === null) {
-    return [make("p", {className: "hint"}, "This checkpoint has too many chunks to list here: fsdp-ckpt inspect --chunks -k '" +
-                 tensor.key + "' shows them.")];
+    return [make("p", {className: "hint"}, "This checkpoint has too many chunks to list here: fsdp-ckpt inspect " +
+                 word(data.name) + " --chunks -k " + word(tensor.key) + " shows them.")];
   }
   const rank = tensor.dims.length;
   const boxes = chunks.map((numbers) => ({
@@ -512,7 +632,7 @@ function drawTable() {
   const COLUMNS = [["key", ""], ["dtype", ""], ["shape", ""], ["bytes", "number"], ["chunks", "number"]];
   const head = make("tr", {});
   for (const [name, className] of COLUMNS) {
-    const th = make("th", {scope: "col", className}, make("button", {type: "button", className: "link", onclick: () => {
+    const th = make("th", {scope: "col", className}, make("button", {type: "button", className: "link", "data-id": name, onclick: () => {
       if (state.sort !== name) { state.sort = name; state.down = name !== "key" && name !== "dtype"; }
       else if (state.down === (name !== "key" && name !== "dtype")) state.down = !state.down;
       else { state.sort = ""; state.down = false; }
@@ -533,7 +653,8 @@ function drawTable() {
   for (const row of rows.slice(begin, begin + PAGE_ROWS)) {
     const group = row.members !== undefined;
     const open = group ? state.unfolded.has(row.number) : state.open === row.number;
-    const button = make("button", {type: "button", className: "link mono", "aria-expanded": String(open), onclick: () => {
+    const button = make("button", {type: "button", className: "link mono", "data-id": (group ? "group " : "tensor ") + row.number,
+      "aria-expanded": String(open), onclick: () => {
       if (!group) state.open = open ? -1 : row.number;
       else if (!state.unfolded.delete(row.number)) state.unfolded.add(row.number);
       writeAddress();
@@ -557,13 +678,14 @@ function update() {
   writeAddress();
 }
 
-// Shows a tensor of the treemap in the table.
+// Shows a tensor in the table, and goes there.
 function find(tensor) {
   state.q = tensor.key;
   state.page = 0;
   state.open = tensor.number;
   $("search").value = state.q;
   update();
+  $("table").querySelector("tbody button").focus({preventScroll: true});
   $("tensors").scrollIntoView();
 }
 
@@ -606,19 +728,45 @@ $("fold").addEventListener("change", () => {
 });
 $("colour").addEventListener("change", () => { state.colour = $("colour").value; writeAddress(); drawTreemap(); });
 $("treemap").addEventListener("click", (event) => {
-  const part = event.target.closest(".module, .tile");
+  const part = event.target.closest(".module, .tile, .rest");
   if (part === null) return;
-  if (part.dataset.zoom !== undefined) zoom(part.dataset.zoom);
-  else find(tensors[Number(part.dataset.tensor)]);
+  if (part.dataset.part !== undefined) mark(Number(part.dataset.part));
+  if (part.dataset.path !== undefined || part.dataset.tensor !== undefined) enter(part.dataset);
+  else magnifyAt(2, event);
+});
+// Magnifies where the pointer is.
+function magnifyAt(factor, event) {
+  const corner = $("treemap").getBoundingClientRect();
+  magnify(factor, event.clientX - corner.left, event.clientY - corner.top);
+}
+$("treemap").addEventListener("wheel", (event) => {
+  if (!event.ctrlKey) return;
+  event.preventDefault();
+  magnifyAt(event.deltaY < 0 ? 1.25 : 0.8, event);
+}, {passive: false});
+let scrolling = 0;
+$("treemap").addEventListener("scroll", () => {
+  cancelAnimationFrame(scrolling);
+  scrolling = requestAnimationFrame(drawTreemap);
+});
+$("larger").addEventListener("click", () => magnifyCurrent(2));
+$("smaller").addEventListener("click", () => magnifyCurrent(0.5));
+const KEYS = {
+  ArrowLeft: () => reach(neighbour(-1, 0)), ArrowRight: () => reach(neighbour(1, 0)),
+  ArrowUp: () => reach(neighbour(0, -1)), ArrowDown: () => reach(neighbour(0, 1)),
+  Home: () => reach(0), End: () => reach(parts.length - 1),
+  Enter: () => enter(parts[current]), " ": () => enter(parts[current]),
+  "+": () => magnifyCurrent(2), "=": () => magnifyCurrent(2), "-": () => magnifyCurrent(0.5),
+};
+$("treemap").addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.altKey || event.metaKey || parts.length === 0 || !Object.hasOwn(KEYS, event.key)) return;
+  event.preventDefault();
+  KEYS[event.key]();
 });
 document.addEventListener("keydown", (event) => {
-  if (event.key !== "Escape" || state.zoom === "" || event.target === $("search")) return;
-  zoom(parents.get(byPath.get(state.zoom)).path);
-});
-let resizing = 0;
-window.addEventListener("resize", () => {
-  cancelAnimationFrame(resizing);
-  resizing = requestAnimationFrame(drawTreemap);
+  if (event.key !== "Escape" || event.target === $("search")) return;
+  if (scale > 1) magnifyCurrent(1 / scale);
+  else if (state.zoom !== "") leave();
 });
 function start() {
   readAddress();
@@ -634,4 +782,5 @@ drawHeader();
 drawDtypes();
 drawLists();
 start();
+onWidth($("modules"), drawTreemap);
 document.documentElement.dataset.ready = String(tensors.length);

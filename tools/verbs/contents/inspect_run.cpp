@@ -2,6 +2,7 @@
 // `inspect` for several checkpoints, or for a run's folder.
 #include <optional>
 #include <ostream>
+#include <string_view>
 
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/json.h"
@@ -12,6 +13,7 @@
 #include "tools/base/remedy.h"
 #include "tools/text/table.h"
 #include "tools/verbs/contents/inspect.h"
+#include "tools/verbs/contents/run_page.h"
 
 namespace fsdp::cli {
 namespace {
@@ -66,6 +68,10 @@ void print_json(const std::string& path, const std::vector<Listed>& all, std::os
   out << formats::to_text(object, 1) << '\n';
 }
 
+void print_error(std::string_view code, const std::string& message, const Streams& streams) {
+  streams.err << "fsdp-ckpt: error[" << code << "]: " << message << '\n';
+}
+
 void print_text(const std::vector<Listed>& all, const Streams& streams) {
   Table table({Column::kName, Column::kNumber, Column::kNumber, Column::kNumber, Column::kText});
   for (const Listed& listed : all) {
@@ -81,17 +87,29 @@ void print_text(const std::vector<Listed>& all, const Streams& streams) {
   }
   table.print(streams.out, streams.columns);
   for (const Listed& listed : all) {
-    if (!listed.description)
-      streams.err << "fsdp-ckpt: error[" << listed.code << "]: " << listed.message << '\n';
+    if (!listed.description) print_error(listed.code, listed.message, streams);
   }
 }
 
 }  // namespace
 
-int inspect_run(const InspectOptions& options, const std::vector<formats::Step>& steps,
-                const Streams& streams) {
-  std::vector<Listed> all;
+int inspect_run(const InspectOptions& options, const std::vector<std::string>& paths,
+                const std::vector<formats::Step>& steps, const Streams& streams) {
   int status = 0;
+  if (!options.html.empty()) {
+    const std::vector<Error> errors = RunPage(options, paths, steps).write({});
+    if (!errors.empty()) status = 2;
+    if (!options.common.json) {
+      for (const Error& error : errors)
+        print_error(code_name(error.code()), message_of(error), streams);
+      if (!options.common.quiet) {
+        streams.out << formats::escape(options.html) << ": a page of "
+                    << counted(steps.size(), "checkpoint") << '\n';
+      }
+      return status;
+    }
+  }
+  std::vector<Listed> all;
   for (const formats::Step& step : steps) {
     all.push_back(look_at(step.path, options.common));
     if (!all.back().description) status = 2;

@@ -19,6 +19,7 @@ struct PageText {
   const char* end;
 };
 extern const PageText kInspectPage;
+extern const PageText kRunPage;
 
 // A page about to be written; it appears as a whole or not at all.
 class Page {

@@ -47,3 +47,16 @@ function drawFacts(facts) {
   $("name").textContent = data.name;
   fill($("facts"), ...facts.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value))));
 }
+
+// Calls `draw` now, and again whenever the width of `element` changes: a window's size, or a scrollbar that appears once
+// the page is long.
+function onWidth(element, draw) {
+  let width;
+  const look = () => {
+    if (element.clientWidth === width) return;
+    width = element.clientWidth;
+    draw();
+  };
+  look();
+  new ResizeObserver(look).observe(element);
+}
