@@ -6,9 +6,7 @@ const MIN_TILE = 90;       // of area; smaller parts are gathered
 const HEADER = 18;         // the height of a module's name
 const LABEL_WIDTH = 36;    // a part from this size on has a label
 const LABEL_HEIGHT = 20;
-const OPEN_WIDTH = 240;    // a module from this size on shows its parts, whatever their size
-const OPEN_HEIGHT = 160;
-const OPEN_PART = 1600;    // a smaller one shows them if the smallest has this area
+const OPEN_PART = 1600;    // a module shows its parts if those of this area have half of its bytes
 const MAX_SCALE = 64;
 
 // ---- What the data say ----
@@ -364,21 +362,27 @@ function drawTreemap() {
       if (element !== null) labels(element, w, h, count(rest) + " more");
       return;
     }
-    const colour = colours.get(node.path) || inherited;
+    let colour = colours.get(node.path) || inherited;
     const leaf = node.list.length === 0;
     const sample = node.tensor || node.sample;
     const what = (leaf ? data.dtypes[sample.dtype] + " " + shape(sample.dims) + ", " : "") + counted(node.count * copies, "tensor");
     const opens = fold || (node.copies ? node : null);
     const label = node.path + "\n" + what + ", " + bytes(size) + ", " + percent(size, total);
-    const smallest = leaf ? 0 : (w - 5) * (h - HEADER - 3) * node.list[node.list.length - 1].size / node.size;
-    const open = !leaf && ((w >= OPEN_WIDTH && h >= OPEN_HEIGHT) || smallest >= OPEN_PART);
+    const least = OPEN_PART * node.size / Math.max(1, (w - 5) * (h - HEADER - 3));
+    const large = node.list.reduce((sum, child) => sum + (child.size >= least ? child.size : 0), 0);
+    const open = !leaf && h > 2 * HEADER && large >= node.size / 2;
     const element = box(open ? "module" : "tile", x, y, w, h, outer, label);
     const target = leaf && opens === null ? {tensor: sample.number} : {path: opens === null ? node.path : opens.path};
     if (outer) parts.push({x, y, w, h, label, ...target});
     if (element === null) return;
     Object.assign(element.dataset, target);
     if (!open) {
-      if (!leaf) element.classList.add("closed");
+      if (!leaf) {
+        element.classList.add("closed");
+        let largest = node;
+        while (!colours.has(largest.path) && largest.list.length > 0) largest = largest.list[0];
+        colour = colours.get(largest.path) || inherited;
+      }
       element.style.background = state.colour === "dtype" ? dtypeColour(leaf ? sample.dtype : node.dtype) : colour;
       labels(element, w, h, title(node), bytes(size));
       return;

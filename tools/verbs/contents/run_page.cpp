@@ -56,7 +56,7 @@ Snapshot snapshot_of(const InspectOptions& options, const formats::Checkpoint& c
   }
   try {
     for (const formats::ValueEntry& entry : checkpoint.index().values) {
-      std::string text = value_text(read_value(checkpoint, entry), kMostCompared);
+      std::string text = value_text(checkpoint.value(entry), kMostCompared);
       snapshot.values[shown_key(entry.key, entry.path)] = std::move(text);
     }
   } catch (const Error& error) {

@@ -168,7 +168,7 @@ function detail(checkpoint) {
 
 const open = new Set();
 function drawTable() {
-  const head = ["checkpoint", "written", "bytes", "tensors", "soundness", "what changed"];
+  const head = ["checkpoint", "soundness", "written", "bytes", "tensors", "what changed"];
   const numbers = new Set(["bytes", "tensors"]);
   const lines = [];
   all.map((checkpoint, i) => [checkpoint, i]).reverse().forEach(([checkpoint, i]) => {
@@ -177,9 +177,9 @@ function drawTable() {
     const button = make("button", {type: "button", className: "link mono", "data-id": String(i), "aria-expanded": String(open.has(i)), title: checkpoint.path,
                                    onclick: toggle}, nameOf(checkpoint));
     const opened = checkpoint.error === undefined;
-    lines.push(make("tr", {className: "group"}, make("td", {className: "key"}, button), cell(when(checkpoint)),
-      cell(opened ? bytes(checkpoint.bytes) : "", "number"), cell(opened ? count(checkpoint.tensors) : "", "number"),
-      make("td", {}, make("b", {className}, text)), cell(changeText(checkpoint))));
+    lines.push(make("tr", {className: "group"}, make("td", {className: "key"}, button), make("td", {}, make("b", {className}, text)),
+      cell(when(checkpoint), "when"), cell(opened ? bytes(checkpoint.bytes) : "", "number"), cell(opened ? count(checkpoint.tensors) : "", "number"),
+      cell(changeText(checkpoint))));
     if (open.has(i)) lines.push(make("tr", {className: "detail"}, make("td", {colSpan: head.length}, ...detail(checkpoint))));
   });
   fill($("table"), make("thead", {}, make("tr", {}, ...head.map((name) =>
