@@ -154,11 +154,12 @@ TEST_F(RunsTest, verify_html_says_what_was_verified_and_how) {
   EXPECT_THAT(entry(page, folder + "/step-10"), HasSubstr("checked against CRC-32"));
   EXPECT_THAT(entry(page, folder + "/step-20"), HasSubstr("\"soundness\":[\"damaged\",\""));
   EXPECT_THAT(entry(page, folder + "/step-20"), HasSubstr("[\"damage\",\"SHARD_MISSING\","));
+  EXPECT_THAT(entry(page, folder + "/step-10"), HasSubstr(",[0,[]],false]"));
   EXPECT_THAT(entry(page, path("no")), HasSubstr("\"soundness\":[\"\",\""));
   ASSERT_EQ(run_cli({"verify", folder + "/step-2", "--fast", "--html", path("one.html")}).status,
             0);
   EXPECT_THAT(entry(file_bytes(path("one.html")), folder + "/step-2"),
-              HasSubstr("only metadata and sizes (--fast)"));
+              HasSubstr("only metadata and sizes (--fast)\",[0,[]],true]"));
 }
 
 TEST_F(RunsTest, inspect_with_a_limit_refuses_several) {

@@ -178,10 +178,13 @@ int verify(const VerifyCommand& command, const Streams& streams, Verified& verif
   if (model.finding) outcome.report.findings.push_back(*model.finding);
   const bool answer = judge(command.examined, outcome);
   const bool whole = command.examined.common.keys.everything();
-  verified.soundness = {verdict_of(outcome.report.findings).word,
-                        (whole ? "" : "only the keys selected: ") +
-                            extent_text(command, outcome).substr(std::string_view(", ").size()),
-                        outcome.report.findings};
+  verified.soundness = {
+      verdict_of(outcome.report.findings).word,
+      (whole ? "" : "only the keys selected: ") +
+          extent_text(command, outcome).substr(std::string_view(", ").size()),
+      outcome.report.findings,
+      command.examined.fast || !whole ||
+          (outcome.report.bytes_unchecked != 0 && !matches_whole(outcome.sealing))};
   if (command.examined.common.json) {
     formats::Json::Object& json = verified.json;
     json = outcome_json(outcome, answer);
@@ -228,7 +231,7 @@ int verify_run(VerifyCommand command, const std::vector<formats::Step>& steps,
       status = verify(command, streams, verified);
     } catch (const Error& error) {
       if (error.code() == ErrorCode::kInterrupted || command.examined.common.team->failed()) throw;
-      verified = {unverified_json(path, error), {"", message_of(error), {}}};
+      verified = {unverified_json(path, error), {"", message_of(error), {}, true}};
       if (!command.examined.common.json)
         streams.err << "fsdp-ckpt: error[" << code_name(error.code()) << "]: " << message_of(error)
                     << '\n';

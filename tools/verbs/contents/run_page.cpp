@@ -184,7 +184,7 @@ class RunData {
     const auto found = soundness_.find(path);
     if (found != soundness_.end()) {
       json_.key("soundness").begin_array().text(found->second.verdict).text(found->second.extent);
-      json_.value(findings_of(found->second.findings)).end_array();
+      json_.value(findings_of(found->second.findings)).value(found->second.partial).end_array();
     }
     json_.end_object();
   }

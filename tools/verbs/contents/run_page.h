@@ -20,6 +20,7 @@ struct Soundness {
   std::string verdict;  // "sound", "damaged", "unsafe", "unknown"; empty: it could not be verified
   std::string extent;   // what was compared with what, for people; or why it could not be verified
   formats::Findings findings;
+  bool partial = false;  // some bytes were not read, or have no checksum
 };
 
 class RunPage {

@@ -4,13 +4,16 @@ const last = (items) => items[items.length - 1];
 const list = (parts) => parts.filter((part) => part !== "").join(", ");
 const when = (checkpoint) => checkpoint.written === undefined || checkpoint.written === null ? "" :
   new Date(checkpoint.written).toISOString().replace("T", " ").slice(0, 16) + " UTC";
-const nameOf = (checkpoint) =>
-  checkpoint.step === null || data.series.length > 1 ? checkpoint.path : "step " + count(checkpoint.step);
+const nameOf = (checkpoint) => checkpoint.step !== null && data.series.length === 1 ? "step " + count(checkpoint.step) :
+  checkpoint.path.startsWith(data.name + "/") ? checkpoint.path.slice(data.name.length + 1) : checkpoint.path;
 const sum = (items) => items.reduce((a, b) => a + b, 0);
 
 // The word for the soundness of a checkpoint, and its class.  Nothing is called sound that was not verified.
 function soundness(checkpoint) {
-  if (checkpoint.soundness && checkpoint.soundness[0] !== "") return [checkpoint.soundness[0], checkpoint.soundness[0]];
+  if (checkpoint.soundness && checkpoint.soundness[0] !== "") {
+    const [verdict, , , partial] = checkpoint.soundness;
+    return [verdict === "sound" && partial ? "sound as far as checked" : verdict, verdict];
+  }
   if (checkpoint.error) return ["cannot be opened", "error"];
   return ["not verified", "unverified"];
 }
