@@ -365,6 +365,7 @@ def main():
             checks.that("layers: bytes of all of them", bytes_text(64 * LAYERS) in dom.inside("table", "table"), dom.inside("table", "table"))
             checks.that("layers: the page is small", dom.shown.count("<") < 1000, dom.shown.count("<"))
             checks.that("layers: the map has them as one", f"{{0..{LAYERS - 1}}} ×{LAYERS:,}" in dom.inside("treemap", "div") + dom.shown)
+            checks.that("layers: the map shows the parts of one", 'class="label">attn' in dom.shown, re.findall('class="label">[^<]*', dom.shown))
             # A click on a name, as the address has it afterwards.
             dom, console = browser.open(layers, "#unfolded=0&page=0")
             keys = dom.keys()

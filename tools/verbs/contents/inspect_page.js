@@ -368,9 +368,10 @@ function drawTreemap() {
     const what = (leaf ? data.dtypes[sample.dtype] + " " + shape(sample.dims) + ", " : "") + counted(node.count * copies, "tensor");
     const opens = fold || (node.copies ? node : null);
     const label = node.path + "\n" + what + ", " + bytes(size) + ", " + percent(size, total);
-    const least = OPEN_PART * node.size / Math.max(1, (w - 5) * (h - HEADER - 3));
+    const whole = node.size / (node.copies ? node.copies.length : 1);
+    const least = OPEN_PART * whole / Math.max(1, (w - 5) * (h - HEADER - 3));
     const large = node.list.reduce((sum, child) => sum + (child.size >= least ? child.size : 0), 0);
-    const open = !leaf && h > 2 * HEADER && large >= node.size / 2;
+    const open = !leaf && h > 2 * HEADER && large >= whole / 2;
     const element = box(open ? "module" : "tile", x, y, w, h, outer, label);
     const target = leaf && opens === null ? {tensor: sample.number} : {path: opens === null ? node.path : opens.path};
     if (outer) parts.push({x, y, w, h, label, ...target});
