@@ -405,7 +405,7 @@ def main():
             checks.equal("bare tensor", (dom.keys(), dom.attribute("ready"), console), (["(root)"], "1", []))
 
         def width():
-            for size in ("1200,700", "400,700"):
+            for size in ("1200,1400", "400,1400"):  # higher than the page before it is drawn
                 dom, console = browser.open(scripted(fsdp2, WIDTH), size=size, scrollbars=True)
                 bar, rest = json.loads(dom.attribute("width") or "[0, -1]")
                 checks.that("width: there is a scrollbar", bar > 0, bar)
