@@ -32,6 +32,7 @@ SECONDS = 1.0
 MEGABYTES = 64
 AGAIN = 2
 # Takes every model: its tensors are stacked, scaled and renamed.
+MODEL = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../data/golden/2.11.0/minimal/ckpt")
 RULES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "any.toml")
 
 
@@ -72,6 +73,8 @@ def verbs(out):
         "average": ["average", "PATH", "PATH", pt, "--optimizer", fast],
         "extract-lora": ["extract-lora", "PATH", "PATH", os.path.join(out, "adapter"), "--rank", "1", fast],
         "diff": ["diff", "PATH", "PATH"],
+        "diff other": ["diff", "PATH", MODEL],
+        "diff html": ["diff", MODEL, "PATH", "--html", os.path.join(out, "d.html")],
         "stats": ["stats", "PATH"],
         "stats json": ["stats", "PATH", "--json"],
         "extract": ["extract", "PATH", "a"],
@@ -79,7 +82,7 @@ def verbs(out):
 
 
 SOME = ["inspect json", "inspect fold", "inspect html", "verify html", "globals", "verify", "consolidate pt", "consolidate safetensors", "consolidate h5", "convert dcp",
-        "reshard", "rename", "set taken", "resize-vocab", "map", "export", "average", "extract-lora", "diff", "stats", "extract"]
+        "reshard", "rename", "set taken", "resize-vocab", "map", "export", "average", "extract-lora", "diff", "diff other", "stats", "extract"]
 
 
 def corpus(tests, work):

@@ -117,6 +117,9 @@ def commands(golden, folder):
     yield ["consolidate", step, half, "--json", "--dtype", "float16"]
     yield ["diff", step, half, "--json"]
     yield ["diff", step, half, "--json", "--ignore-dtype", "--ulp", "1"]
+    model = os.path.join(folder, "model.safetensors")
+    yield ["consolidate", step, model, "--json", "-k", "app.model.**", "--strip-prefix", "app.model", "--drop-values", "--dtype", "bfloat16"]
+    yield ["diff", step, model, "--json"]
     yield ["diff", step, half, "--json", "--ignore-dtype", "--by", "layer"]
     yield ["extract", step, key + "[0:2, -1]", "--json"]
     yield ["extract", step, key, "--json", "--all"]

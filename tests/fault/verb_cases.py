@@ -134,6 +134,7 @@ CASES = [
     Case("prune", "prune {out}/run --keep 1 --threads 1", "cp {in}/run {out}/run",
          [f"cp {MINIMAL} {{in}}/run/step-{step}" for step in (1, 2)], passing="passed over: "),
     writing("extract", "extract {in}/ckpt rows {out}/o.npy", f"extract {MINIMAL} w {{out}}/o.npy"),
+    writing("stats_html", "stats {in}/ckpt --html {out}/o.html", f"stats {MINIMAL} --html {{out}}/o.html"),
     writing("inspect_html", "inspect {in}/ckpt --html {out}/o.html", f"inspect {MINIMAL} --html {{out}}/o.html"),
     reading("inspect", "inspect {in}/ckpt --chunks"),
     reading("inspect_globals", "inspect {in}/ckpt --globals", incomplete=1),
@@ -150,6 +151,7 @@ CASES = [
     reading("verify_safetensors", "verify {data}/golden/2.11.0/hf_sharded/ckpt"),
     reading("diff_same", "diff {in}/ckpt {in}/a.pt", SHARDS, PT),
     reading("diff_other", "diff {in}/ckpt {in}/a.pt", SHARDS, "rename {in}/ckpt {in}/b --rename grid=net", "consolidate {in}/b {in}/a.pt", status=1),
+    reading("diff_export", "diff {in}/ckpt {in}/a.pt --map {data}/rules/shards.toml", SHARDS, "map {data}/rules/shards.toml {in}/ckpt {in}/a.pt"),
     reading("stats", "stats {in}/ckpt"),
     reading("extract_text", "extract {in}/ckpt rows"),
 ]

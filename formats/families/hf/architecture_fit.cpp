@@ -13,7 +13,12 @@ namespace {
 // No model has more wrappers around it.
 constexpr std::size_t kMostFronts = 8;
 
-// Returns the fronts that all names share: "", "module.", "module.model.", ...
+// The parameters of a LayerNorm in models that came from TensorFlow, which transformers renames.
+constexpr std::pair<std::string_view, std::string_view> kEarlyWords[] = {{".gamma", ".weight"},
+                                                                         {".beta", ".bias"}};
+
+}  // namespace
+
 std::vector<std::string> common_fronts(const NamedShapes& tensors) {
   std::vector<std::string> out = {""};
   while (out.size() < kMostFronts && !tensors.empty()) {
@@ -27,12 +32,6 @@ std::vector<std::string> common_fronts(const NamedShapes& tensors) {
   }
   return out;
 }
-
-// The parameters of a LayerNorm in models that came from TensorFlow, which transformers renames.
-constexpr std::pair<std::string_view, std::string_view> kEarlyWords[] = {{".gamma", ".weight"},
-                                                                         {".beta", ".bias"}};
-
-}  // namespace
 
 std::string ArchitectureFit::renamed(const std::string& name) const {
   std::string out = add + name.substr(strip.size());

@@ -3,11 +3,16 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "formats/families/hf/architecture.h"
 #include "formats/families/hf/model_content.h"
 
 namespace fsdp::formats::hf {
+
+// Returns the fronts that all names share, up to a dot: "", "module.", "module.model.", ...; at
+// most eight.
+std::vector<std::string> common_fronts(const NamedShapes& tensors);
 
 struct ArchitectureFit {
   std::string strip;             // the front that is removed from names, "model."; may be empty

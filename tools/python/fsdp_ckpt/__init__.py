@@ -14,8 +14,8 @@ a time, in threads.  Its parameters are the options of the verb, and `json` of w
 from ._process import FsdpCkptError, Progress, program, run, version
 from ._results import (Answer, BuiltinMap, BuiltinMaps, Chunk, Comparison, Difference, DtypeStats, ExtractedFile, Extraction,
                        File, Finding, Gate, GlobalName, Globals, Group, Inspection, Kept, Latest, Listed, Part, PassedOver,
-                       Pruned, Removed, RunInspection, RunVerification, SealState, Sealed, Statistics, Tensor, TensorStats,
-                       Tolerance, Totals, Unread, Value, Verification, Verified)
+                       Pruned, Removed, Rounded, RunInspection, RunVerification, SealState, Sealed, Statistics, Tensor, TensorStats,
+                       Through, Tolerance, Totals, Unread, Value, Verification, Verified)
 from ._verbs import (average, consolidate, convert, diff, export_model, extract, extract_lora, groups, import_model, inspect,
                      inspect_globals, inspect_run, latest, map_model, map_rules, maps, merge_lora, prune, rekey, rename,
                      reshard, resize_vocab, seal, set_values, shard, stats, verify, verify_run)
@@ -28,8 +28,8 @@ __all__ = ["Answer", "Averaged", "BuiltinMap", "BuiltinMaps", "Chunk", "Comparis
            "File", "Finding", "FsdpCkptError", "Gate", "GlobalName", "Globals", "Group", "GroupsEdited", "Imported",
            "Inspection", "Kept", "Latest", "Listed", "MapStep", "MapTensor", "Mapped", "Merged", "OptimizerKeys",
            "OptionChange", "Output", "Part", "PassedOver", "Progress", "Pruned", "Rekeyed", "Removed", "Rename",
-           "Renamed", "Resharded", "ResizedTensor", "RuleScope", "RunInspection", "RunVerification", "SealState", "Sealed", "Statistics",
-           "TakenKey", "Tensor", "TensorStats", "Tolerance", "Totals", "Unread", "Value", "ValueChange", "ValuesSet", "Verification",
+           "Renamed", "Resharded", "ResizedTensor", "Rounded", "RuleScope", "RunInspection", "RunVerification", "SealState", "Sealed", "Statistics",
+           "TakenKey", "Tensor", "TensorStats", "Through", "Tolerance", "Totals", "Unread", "Value", "ValueChange", "ValuesSet", "Verification",
            "Verified", "VocabularyResized", "Written", "average", "consolidate", "convert", "diff", "export_model", "extract",
            "extract_lora", "groups", "import_model", "inspect", "inspect_globals", "inspect_run", "latest", "map_model",
            "map_rules", "maps", "merge_lora", "program", "prune", "rekey", "rename", "reshard", "resize_vocab", "run", "seal",

@@ -307,6 +307,29 @@ class Difference:
     unbounded: Optional[int] = None
     nan_a: Optional[int] = None
     nan_b: Optional[int] = None
+    names: Optional[List[str]] = None
+
+
+@dataclass(frozen=True)
+class Rounded:
+    from_: str
+    to: str
+    tensors: int
+
+
+@dataclass(frozen=True)
+class Through:
+    origin: str      # a or b
+    model_a: str
+    model_b: str
+    prefixes_a: List[str]
+    prefixes_b: List[str]
+    map: Optional[str]
+    keys_of: str
+    tied: Optional[str]
+    beside_a: int
+    beside_b: int
+    rounded: List[Rounded]
 
 
 @dataclass(frozen=True)
@@ -322,6 +345,8 @@ class Comparison(Answer):
     bytes: int
     unchecked_bytes: int
     within_tolerance: int
+    through: Optional[Through]
+    no_way: Optional[str]
     counts: Dict[str, int]
     differences: List[Difference]
     by: Optional[str] = None

@@ -386,24 +386,28 @@ def extract_lora(path: Path, tuned: Path, out: Path, *, rank: int, alpha: Option
 
 def diff(path: Path, other: Path, *, atol: Optional[float] = None, rtol: Optional[float] = None, ulp: Optional[int] = None,
          close: bool = False, nan_equal: bool = False, ignore_dtype: bool = False, ignore_values: bool = False,
-         strip_prefix_a: Globs = None, strip_prefix_b: Globs = None, sort: Optional[str] = None, by: Optional[str] = None,
+         strip_prefix_a: Globs = None, strip_prefix_b: Globs = None, map: Optional[Path] = None,
+         parameters: Optional[Mapping[str, int]] = None, config: Optional[Path] = None, model: Optional[str] = None,
+         sort: Optional[str] = None, by: Optional[str] = None, html: Optional[Path] = None, force: bool = False,
          keys: Globs = None, exclude: Globs = None, allow_global: Globs = None, threads: Optional[int] = None,
          max_memory: Size = None, progress: OnProgress = None, check: bool = True) -> Comparison:
-    """Compares two checkpoints of any formats; raises if they differ, unless `check` is False."""
+    """Compares two checkpoints of any formats, or one with its export (`through`); raises if they differ, unless `check` is False."""
     return _asked(Comparison, "diff", [_path(path), _path(other)], {
         "atol": atol, "rtol": rtol, "ulp": ulp, "close": close, "nan_equal": nan_equal, "ignore_dtype": ignore_dtype,
-        "ignore_values": ignore_values, "strip_prefix_a": strip_prefix_a, "strip_prefix_b": strip_prefix_b, "sort": sort, "by": by,
+        "ignore_values": ignore_values, "strip_prefix_a": strip_prefix_a, "strip_prefix_b": strip_prefix_b,
+        "map": None if map is None else _path(map), "set": _assignments(parameters), "config": None if config is None else _path(config),
+        "model": model, "sort": sort, "by": by, "html": None if html is None else _path(html), "force": force,
         "keys": keys, "exclude": exclude, "allow_global": allow_global, "threads": threads,
         "max_memory": max_memory}, progress, check)
 
 
-def stats(path: Path, *, fail_on: Union[str, Sequence[str], None] = None, keys: Globs = None, exclude: Globs = None,
+def stats(path: Path, *, fail_on: Union[str, Sequence[str], None] = None, html: Optional[Path] = None, force: bool = False, keys: Globs = None, exclude: Globs = None,
           allow_global: Globs = None, threads: Optional[int] = None, max_memory: Size = None, progress: OnProgress = None,
           check: bool = True) -> Statistics:
     """Returns extremes, mean, spread, zeros, NaN and Inf of each tensor; raises if `fail_on` ("nan", "inf", "zero") finds some."""
     words = fail_on if fail_on is None or isinstance(fail_on, str) else ",".join(fail_on)
     return _asked(Statistics, "stats", [_path(path)], {
-        "fail_on": words, "keys": keys, "exclude": exclude, "allow_global": allow_global, "threads": threads,
+        "fail_on": words, "html": None if html is None else _path(html), "force": force, "keys": keys, "exclude": exclude, "allow_global": allow_global, "threads": threads,
         "max_memory": max_memory}, progress, check)
 
 

@@ -6,6 +6,7 @@
 #include <span>
 #include <utility>
 
+#include "formats/bytes/base/cast.h"
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/interrupt.h"
 #include "formats/bytes/base/text.h"
@@ -16,6 +17,7 @@
 #include "tools/base/selection.h"
 #include "tools/text/value_text.h"
 #include "tools/verbs/comparing/comparison_sides.h"
+#include "tools/verbs/comparing/export_search.h"
 
 namespace fsdp::cli {
 namespace {
@@ -46,6 +48,9 @@ class Comparer {
         cat(formats::escape(options_.common.path), " and ", formats::escape(options_.other)));
     for (std::size_t s = 0; s < 2; ++s)
       result_.formats[s] = sides_[s].checkpoint->description().format;
+    ExportSearch found = find_export(options_, sides_);
+    result_.way = std::move(found.way);
+    result_.no_way = std::move(found.why);
     match();
     compare_tensors();
     for (const Side& side : sides_) side.checkpoint->check_unchanged();
@@ -60,6 +65,7 @@ class Comparer {
     std::string key;
     bool is_tensor;  // otherwise a storage within a value
     DType left, right;
+    DType read_left, read_right;  // after casts
     formats::Tolerance tolerance;
     std::vector<std::int64_t> shape;
   };
@@ -114,8 +120,10 @@ class Comparer {
   void tensors(const std::string& key, std::size_t left, std::size_t right) {
     const TensorEntry& a = sides_[0].index().tensors[left];
     const TensorEntry& b = sides_[1].index().tensors[right];
+    const bool rounds = rounds_to(a.dtype, b.dtype);
     bool compare = true;
-    if (a.dtype != b.dtype && !(options_.ignore_dtype && formats::comparable(a.dtype, b.dtype))) {
+    if (a.dtype != b.dtype && !rounds &&
+        !(options_.ignore_dtype && formats::comparable(a.dtype, b.dtype))) {
       add(DifferenceKind::kDtype, key, std::string(formats::torch_name(a.dtype)),
           std::string(formats::torch_name(b.dtype)));
       compare = false;
@@ -127,9 +135,25 @@ class Comparer {
     if (!compare) return;
     pieces_[0].push_back(formats::whole_tensor_piece(*sides_[0].checkpoint, left));
     pieces_[1].push_back(formats::whole_tensor_piece(*sides_[1].checkpoint, right));
-    pairs_.push_back({key, true, a.dtype, b.dtype, tolerance_for(a.dtype, b.dtype), a.shape});
+    std::array<DType, 2> read = {a.dtype, b.dtype};
+    if (rounds) {
+      const std::size_t origin = result_.way->origin;
+      const DType to = read[1 - origin];
+      ++result_.way->rounded[{read[origin], to}];
+      pieces_[origin].back().cast_to = to;
+      read[origin] = to;
+    }
+    pairs_.push_back(
+        {key, true, a.dtype, b.dtype, read[0], read[1], tolerance_for(read[0], read[1]), a.shape});
     result_.bytes += a.bytes();
     total_bytes_ += a.bytes() + b.bytes();
+  }
+
+  // Returns whether elements of the origin are rounded to the dtype of its export.
+  bool rounds_to(DType a, DType b) const {
+    if (!result_.way || options_.ignore_dtype || a == b) return false;
+    const DType from = result_.way->origin == 0 ? a : b;
+    return formats::can_cast(from, from == a ? b : a);
   }
 
   formats::Tolerance tolerance_for(DType a, DType b) const {
@@ -155,7 +179,7 @@ class Comparer {
     for (const auto& [x, y] : found.storages) {
       pieces_[0].push_back(formats::storage_piece(*sides_[0].checkpoint, x));
       pieces_[1].push_back(formats::storage_piece(*sides_[1].checkpoint, y));
-      pairs_.push_back({key, false, x.dtype, y.dtype, {}, {}});
+      pairs_.push_back({key, false, x.dtype, y.dtype, x.dtype, y.dtype, {}, {}});
       total_bytes_ += 2 * x.numel * formats::item_bytes(x.dtype);
     }
   }
@@ -169,8 +193,8 @@ class Comparer {
     const auto compare = [&](const formats::TensorBlockPair& block) {
       const Pair& pair = pairs_[block.piece];
       TensorDifference found;
-      formats::compare_elements(pair.left, block.left, pair.right, block.right, block.first,
-                                pair.tolerance, found);
+      formats::compare_elements(pair.read_left, block.left, pair.read_right, block.right,
+                                block.first, pair.tolerance, found);
       const std::lock_guard lock(mutex);
       formats::merge(figures_[block.piece], found);
     };

@@ -25,6 +25,7 @@ struct EntryLess {
 
 // One of the two checkpoints.
 struct Side {
+  std::unique_ptr<formats::Checkpoint> mapped;  // what `checkpoint` was made of, by a map
   std::unique_ptr<formats::Checkpoint> checkpoint;
   std::map<EntryName, formats::Index::EntryRef, EntryLess> keys;
 

@@ -3,14 +3,20 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <string>
+#include <vector>
 
+#include "formats/bytes/base/text.h"
 #include "tools/base/verbs.h"
 #include "tools/verbs/comparing/change.h"
 #include "tools/verbs/comparing/comparison.h"
 #include "tools/verbs/comparing/diff_report.h"
+#include "tools/verbs/contents/figures_page.h"
 
 namespace fsdp::cli {
 namespace {
+
+using formats::cat;
 
 constexpr std::size_t kTerminalLimit = 20;
 
@@ -39,16 +45,23 @@ class DiffVerb : public Verb {
     options.add("--ignore-values", &options_.ignore_values);
     options.add("--strip-prefix-a", &options_.strip_prefix[0]);
     options.add("--strip-prefix-b", &options_.strip_prefix[1]);
+    options.add("--map", &options_.map, "; found if one side is an export of the other");
+    options.add("--set", &options_.choice.parameters);
+    options.add("--config", &options_.choice.config, "; that beside a side if not given; or none");
+    options.add("--model", &options_.model);
     options.add("--sort", &sort_).choices = {"relative", "absolute", "name"};
     options.add("--by", &by_).choices = {"tensor", "module", "layer"};
     options.add("--fold", &fold_);
     options.add("--no-fold", &no_fold_);
     options.add("--limit", &limit_, "; 20 on a terminal, else all");
+    options.add("--html", &html_, ": every difference, to search and sort");
+    options.add("--force", &force_);
   }
 
   bool divides() const override { return true; }
   int run(const CommonOptions& common, const Streams& streams) override {
     options_.common = common;
+    FiguresOutput output(html_, force_, common);
     formats::Tolerance& tolerance = options_.tolerance;
     tolerance.exact = !atol_ && !rtol_ && !ulp_ && !options_.close;
     tolerance.atol = atol_.value_or(0);
@@ -58,11 +71,12 @@ class DiffVerb : public Verb {
     options_.has_rtol = rtol_.has_value();
     options_.ignore_dtype = options_.ignore_dtype || options_.close;
     const Comparison found = compare_checkpoints(options_, streams);
-    if (common.json) {
-      print_json(found, streams);
-    } else {
-      print_text(found, streams);
-    }
+    const auto tensors = ranked(changes_of(found.compared, ChangeUnit::kTensor));
+    const Figures figures{
+        cat(formats::escape(common.path), " and ", formats::escape(options_.other)),
+        found.differences.size() + tensors.size(),
+        [&](formats::JsonWriter& json) { print_json(found, tensors, json); }};
+    if (output.print(figures, common, streams)) print_text(found, streams);
     return found.same() ? 0 : 1;
   }
 
@@ -72,12 +86,12 @@ class DiffVerb : public Verb {
     return changes;
   }
 
-  void print_json(const Comparison& found, const Streams& streams) const {
+  void print_json(const Comparison& found, const std::vector<Change>& tensors,
+                  formats::JsonWriter& json) const {
     const ChangeUnit unit = kUnits.at(by_);
-    const auto tensors = ranked(changes_of(found.compared, ChangeUnit::kTensor));
     const auto groups = unit == ChangeUnit::kTensor ? std::vector<Change>{}
                                                     : ranked(changes_of(found.compared, unit));
-    print_diff_json(options_, found, tensors, unit, groups, streams.out);
+    print_diff_json(options_, found, tensors, unit, groups, json);
   }
 
   void print_text(const Comparison& found, const Streams& streams) const {
@@ -100,6 +114,8 @@ class DiffVerb : public Verb {
   bool fold_ = false;
   bool no_fold_ = false;
   std::optional<std::int64_t> limit_;
+  std::string html_;
+  bool force_ = false;
 };
 
 }  // namespace

@@ -3,9 +3,9 @@
 #pragma once
 
 #include <cstddef>
-#include <iosfwd>
 #include <vector>
 
+#include "formats/bytes/base/json_writer.h"
 #include "tools/verbs/comparing/change.h"
 #include "tools/verbs/comparing/comparison.h"
 
@@ -15,7 +15,7 @@ namespace fsdp::cli {
 // each tensor that differs.  `groups`: changes of modules or layers, if `unit` is one of these.
 void print_diff_json(const DiffOptions& options, const Comparison& found,
                      const std::vector<Change>& tensors, ChangeUnit unit,
-                     const std::vector<Change>& groups, std::ostream& out);
+                     const std::vector<Change>& groups, formats::JsonWriter& json);
 
 // Prints the differences and a summary for users; nothing if the checkpoints are the same and
 // --quiet is given.  `changes`: of `unit`s.  `limit`: rows.  `fold`: also of keys, one row for

@@ -24,6 +24,10 @@ constexpr int kSignificantDigits = 3;  // of numbers in the table
 // rounding.  For larger differences the count says nothing.
 constexpr std::uint64_t kRoundingUlps = 16;
 
+const char* side_letter(std::size_t side) {
+  return side == 0 ? "A" : "B";
+}
+
 std::string difference_text(const Difference& difference) {
   switch (difference.kind) {
     case DifferenceKind::kOnlyA:
@@ -84,9 +88,21 @@ std::vector<KeyRow> folded_key_rows(const std::vector<Difference>& differences) 
   return rows;
 }
 
-std::string note_text(const ComparedTensor& tensor) {
+// Returns "is 'model.norm.weight' in B" for a key that a map leads from; empty if none does.
+std::string name_text(const std::string& key, const Comparison& found) {
+  if (!found.way) return {};
+  const auto names = found.way->names.find(key);
+  if (names == found.way->names.end() || names->second.empty()) return {};
+  std::string text = "is " + formats::quote(names->second[0], 200);
+  if (names->second.size() > 1) text += cat(" and ", names->second.size() - 1, " more");
+  return cat(text, " in ", side_letter(1 - found.way->named_by));
+}
+
+std::string note_text(const ComparedTensor& tensor, const Comparison& found) {
   const formats::TensorDifference& figures = tensor.figures;
   std::vector<std::string> notes;
+  if (std::string name = name_text(tensor.key, found); !name.empty())
+    notes.push_back(std::move(name));
   if (tensor.a != tensor.b)
     notes.push_back(cat(formats::torch_name(tensor.a), " and ", formats::torch_name(tensor.b)));
   if (figures.nan_left != 0) notes.emplace_back("NaN in A");
@@ -119,7 +135,7 @@ class ChangeTable {
                 change.max_abs == 0 ? "" : short_number(change.max_abs, kSignificantDigits),
                 formats::escape(change.most), one ? "" : part_text(change.changed, change.tensors),
                 part_text(change.different, change.elements), one ? place_text(tensor) : "",
-                unit_ == ChangeUnit::kTensor ? note_text(tensor)
+                unit_ == ChangeUnit::kTensor ? note_text(tensor, found_)
                 : change.unbounded != 0      ? "NaN or Inf"
                                              : ""});
   }
@@ -159,11 +175,52 @@ std::string sameness_text(const DiffOptions& options, const Comparison& found) {
   std::string text = cat(counted(found.compared.size(), "tensor"), ", ",
                          counted(found.values, "value"), ", ", formats::human_bytes(found.bytes),
                          options.tolerance.exact ? ", bit by bit" : ", within the tolerance");
+  if (found.way && !found.way->rounded.empty()) text += " after rounding";
   if (found.within != 0) text += ", " + formats::group_digits(found.within) + " not bit by bit";
   if (options.ignore_values) text += ", values not looked at";
   if (found.unchecked_bytes != 0)
     text += "; " + formats::human_bytes(found.unchecked_bytes) + " carry no checksum";
   return text;
+}
+
+// Returns the lines that say which tensors were compared, and under whose names.
+std::vector<std::string> way_lines(const ExportWay& way) {
+  const std::size_t made = 1 - way.origin;
+  const auto model = [&](std::size_t side) {
+    return way.models[side].empty()
+               ? std::string(side_letter(side))
+               : cat(formats::quote(way.models[side], 200), " of ", side_letter(side));
+  };
+  std::string line = cat("through: the models ", model(way.origin), " and ", model(made));
+  for (std::size_t s = 0; s < 2; ++s) {
+    formats::SomeNames names;
+    for (const std::string& prefix : way.prefixes[s]) names.add(formats::quote(prefix, 200));
+    if (names.count() != 0) line += cat("; ", side_letter(s), " without ", names.text());
+  }
+  if (!way.map.empty()) {
+    line +=
+        cat("; map ", formats::escape(way.map),
+            way.named_by == way.origin ? cat(", undone: keys are ", side_letter(way.origin), "'s")
+                                       : cat(": keys are ", side_letter(made), "'s"));
+  }
+  std::vector<std::string> lines = {std::move(line)};
+  for (const auto& [dtypes, tensors] : way.rounded) {
+    lines.push_back(cat("rounded: ", counted(tensors, "tensor"), " of ", side_letter(way.origin),
+                        ", ", formats::torch_name(dtypes.first), " to ",
+                        formats::torch_name(dtypes.second)));
+  }
+  if (!way.tied.empty()) {
+    lines.push_back(cat("not in ", side_letter(made), ": ", formats::quote(way.tied, 200),
+                        ", which equals the embedding that config.json ties it to"));
+  }
+  for (std::size_t s = 0; s < 2; ++s) {
+    if (way.beside[s] == 0) continue;
+    lines.push_back(
+        cat("not compared: ",
+            way.beside[s] == 1 ? "1 entry" : cat(formats::group_digits(way.beside[s]), " entries"),
+            " of ", side_letter(s), " beside the model"));
+  }
+  return lines;
 }
 
 std::string summary(const DiffOptions& options, const Comparison& found, bool color) {
@@ -196,6 +253,12 @@ void print_diff_text(const DiffOptions& options, const Comparison& found,
     streams.out << "and " << formats::group_digits(more) << " more; --limit shows more\n";
   if (!found.prefix_hint.empty() && !options.common.quiet)
     streams.err << "fsdp-ckpt: note: " << found.prefix_hint << " would make keys match\n";
+  if (!found.no_way.empty() && found.prefix_hint.empty() && !options.common.quiet)
+    streams.err << "fsdp-ckpt: note: neither is an export of the other: " << found.no_way << '\n';
+  if (found.way) {
+    for (const std::string& line : way_lines(*found.way))
+      streams.out << wrapped(line, streams.columns) << '\n';
+  }
   streams.out << wrapped(summary(options, found, streams.color), streams.columns) << '\n';
 }
 

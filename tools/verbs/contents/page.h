@@ -20,6 +20,7 @@ struct PageText {
 };
 extern const PageText kInspectPage;
 extern const PageText kRunPage;
+extern const PageText kFiguresPage;
 
 // A page about to be written; it appears as a whole or not at all.
 class Page {

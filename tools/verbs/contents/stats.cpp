@@ -21,6 +21,7 @@
 #include "tools/text/table.h"
 #include "tools/text/terminal_text.h"
 #include "tools/text/value_text.h"
+#include "tools/verbs/contents/figures_page.h"
 
 namespace fsdp::cli {
 namespace {
@@ -258,9 +259,8 @@ Totals total_of(const formats::Index& index, const Outcome& outcome) {
 // Writes as it goes: a checkpoint may have a million tensors.
 void print_json(const formats::Checkpoint& checkpoint, const CommonOptions& common,
                 const std::vector<std::size_t>& order, const std::set<std::string>& gates,
-                const Outcome& outcome, std::ostream& out) {
+                const Outcome& outcome, formats::JsonWriter& json) {
   const formats::Index& index = checkpoint.index();
-  formats::JsonWriter json([&](std::string_view text) { out << text; });
   json.begin_object().member("schema", "fsdp-ckpt/stats/1").member("path", common.path);
   json.member("format", checkpoint.description().format).key("tensors").begin_array();
   for (const std::size_t i : order) json.value(tensor_json(index.tensors[i], outcome.stats[i]));
@@ -362,10 +362,15 @@ class StatsVerb : public Verb {
       : Verb("stats", "Extremes, mean, spread, zeros, NaN and Inf of every tensor; a gate for them",
              {"fsdp-ckpt stats step-400 -k 'model.**'",
               "fsdp-ckpt stats step-400 -q --fail-on nan,inf && echo healthy"}) {}
-  void declare(OptionSet& options) override { options.add("--fail-on", &fail_on_); }
+  void declare(OptionSet& options) override {
+    options.add("--fail-on", &fail_on_);
+    options.add("--html", &html_, ": every tensor, to search and sort");
+    options.add("--force", &force_);
+  }
   bool divides() const override { return true; }
   int run(const CommonOptions& common, const Streams& streams) override {
     const std::set<std::string> gates = gates_of(fail_on_);
+    FiguresOutput output(html_, force_, common);
     const auto checkpoint = open_to_read(
         common.path, common, [&](const std::string& key) { return common.keys.selects(key); },
         [&](const formats::Index& whole) {
@@ -384,16 +389,19 @@ class StatsVerb : public Verb {
         [&] { outcome.stats = read_stats(*checkpoint, common, streams, outcome.unchecked_bytes); });
     checkpoint->check_unchanged();
     outcome.failures = failures_of(outcome.stats, order, gates);
-    if (common.json) {
-      print_json(*checkpoint, common, order, gates, outcome, streams.out);
-    } else {
+    const Figures figures{formats::escape(common.path), order.size(),
+                          [&](formats::JsonWriter& json) {
+                            print_json(*checkpoint, common, order, gates, outcome, json);
+                          }};
+    if (output.print(figures, common, streams))
       print_text(*checkpoint, common, order, gates, outcome, streams);
-    }
     return outcome.failures.empty() ? 0 : 1;
   }
 
  private:
   std::vector<std::string> fail_on_;
+  std::string html_;
+  bool force_ = false;
 };
 
 }  // namespace

@@ -2,16 +2,15 @@
 #include "tools/verbs/models/export_check.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "formats/bytes/base/cast.h"
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/interrupt.h"
 #include "formats/bytes/base/text.h"
-#include "formats/changes/map/mapping.h"
 #include "formats/front/open.h"
 #include "formats/state/content/content.h"
 #include "formats/state/content/placed_leaves.h"
@@ -25,10 +24,6 @@ using formats::cat;
 using formats::Checkpoint;
 using formats::TargetPiece;
 using formats::Value;
-
-// Operations that cannot be undone from their results.
-constexpr std::array<std::string_view, 7> kOneWay = {"add",      "cast",  "dequantize", "low_rank",
-                                                     "quantize", "scale", "trim"};
 
 struct Tensors {
   const Checkpoint* checkpoint;
@@ -44,14 +39,6 @@ Tensors tensors_of(const Checkpoint& checkpoint, const Value& content) {
                        formats::reference_piece(checkpoint, *tensor->storage->tensor));
   }
   return out;
-}
-
-bool only_moves(const std::vector<formats::map::MapStep>& steps) {
-  return std::none_of(steps.begin(), steps.end(), [](const formats::map::MapStep& step) {
-    return std::any_of(step.operations.begin(), step.operations.end(), [](const std::string& name) {
-      return std::find(kOneWay.begin(), kOneWay.end(), name) != kOneWay.end();
-    });
-  });
 }
 
 class Check {
@@ -130,22 +117,16 @@ ExportCheck check_export(const std::filesystem::path& folder, const NamedModel& 
   const Value content = formats::content_of(*written);
   ExportCheck result;
   Check check(folder, common);
-  formats::map::Mapped back;
-  result.undone = only_moves(model.steps);
-  if (result.undone && model.map != kNoMap) {
-    try {
-      back = formats::map::map_content(
-          *written, content, choice.options(model.map, formats::map::Direction::kReverse));
-    } catch (const Error& error) {
-      if (error.code() != ErrorCode::kUnsupported && error.code() != ErrorCode::kUsage) throw;
-      result.undone = false;
-    }
+  std::optional<formats::map::Mapped> back;
+  if (model.map != kNoMap) {
+    back = choice.undone(*written, content, model.map, model.steps);
+    result.undone = back.has_value();
   }
   if (!result.undone) {
     check.compare(tensors_of(source, planned), tensors_of(*written, content), result);
-  } else if (back.checkpoint != nullptr) {
+  } else if (back) {
     check.compare(tensors_of(*model.source, model.before),
-                  tensors_of(*back.checkpoint, back.content), result);
+                  tensors_of(*back->checkpoint, back->content), result);
   } else {
     check.compare(tensors_of(*model.source, model.before), tensors_of(*written, content), result);
   }

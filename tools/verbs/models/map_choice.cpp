@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/verbs/models/map_choice.h"
 
+#include <algorithm>
+#include <array>
+#include <string_view>
+
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/json.h"
 #include "formats/bytes/base/text.h"
@@ -12,6 +16,18 @@ namespace fsdp::cli {
 namespace {
 
 using formats::cat;
+
+// Operations that cannot be undone from their results.
+constexpr std::array<std::string_view, 7> kOneWay = {"add",      "cast",  "dequantize", "low_rank",
+                                                     "quantize", "scale", "trim"};
+
+bool only_moves(const std::vector<formats::map::MapStep>& steps) {
+  return std::none_of(steps.begin(), steps.end(), [](const formats::map::MapStep& step) {
+    return std::any_of(step.operations.begin(), step.operations.end(), [](const std::string& name) {
+      return std::find(kOneWay.begin(), kOneWay.end(), name) != kOneWay.end();
+    });
+  });
+}
 
 std::string rules_text(const std::string& word) {
   if (formats::exists_at(word)) return read_text_file(word);
@@ -46,6 +62,21 @@ formats::map::MapOptions MapChoice::options(const std::string& word,
     throw error.in(options.given.config_name);
   }
   return options;
+}
+
+std::optional<formats::map::Mapped> MapChoice::undone(
+    const formats::Checkpoint& made, const formats::Value& content, const std::string& word,
+    const std::vector<formats::map::MapStep>& steps) const {
+  if (!only_moves(steps)) return std::nullopt;
+  try {
+    return formats::map::map_content(made, content,
+                                     options(word, formats::map::Direction::kReverse));
+  } catch (const Error& error) {
+    const ErrorCode code = error.code();
+    if (code != ErrorCode::kUnsupported && code != ErrorCode::kUsage && code != ErrorCode::kKey)
+      throw;
+    return std::nullopt;
+  }
 }
 
 }  // namespace fsdp::cli
