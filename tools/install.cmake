@@ -2,6 +2,7 @@
 # Installs the command, its completions and its manual page, as the component `tool`; the command itself prints the latter two.
 include(GNUInstallDirs)
 if(SKBUILD)
+  message(STATUS "fsdp-ckpt is compiled: some minutes; Ninja counts the steps, [done/all]")
   # In a wheel: pip puts these below the environment's bin/ and share/, and the licences beside its own.
   set(CMAKE_INSTALL_BINDIR ${SKBUILD_SCRIPTS_DIR})
   set(CMAKE_INSTALL_DATADIR ${SKBUILD_DATA_DIR}/share)

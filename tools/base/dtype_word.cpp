@@ -39,4 +39,14 @@ DType floating_dtype(const std::string& word) {
   return *dtype;
 }
 
+std::vector<std::string> floating_words() {
+  std::vector<std::string> words;
+  for (const auto& [name, meant] : kShortForms) words.emplace_back(name);
+  for (std::uint8_t i = 0; i <= static_cast<std::uint8_t>(DType::kQUInt2x4); ++i) {
+    const auto dtype = static_cast<DType>(i);
+    if (formats::is_floating(dtype)) words.emplace_back(formats::torch_name(dtype));
+  }
+  return words;
+}
+
 }  // namespace fsdp::cli

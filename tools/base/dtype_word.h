@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "formats/bytes/base/dtype.h"
 
@@ -12,5 +13,8 @@ namespace fsdp::cli {
 // fp64.
 // Throws: kUsage for an unknown word and for a dtype that is not floating-point.
 formats::DType floating_dtype(const std::string& word);
+
+// Returns all those words.
+std::vector<std::string> floating_words();
 
 }  // namespace fsdp::cli

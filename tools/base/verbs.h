@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -15,8 +16,9 @@ namespace fsdp::cli {
 // A verb.  An object lives for one command line.
 class Verb {
  public:
-  // `description`: one line for the list of verbs and the top of the verb's help.  `examples`:
-  // commands, one per line.
+  // `description`: the top of the verb's help, "Say what it does: and what tells it from others".
+  // What stands before the first ':' or ';', at most six words, is its line in lists of verbs.
+  // `examples`: commands, one per line.
   Verb(std::string name, std::string description, std::vector<std::string> examples,
        std::string alias = {})
       : name_(std::move(name)),
@@ -27,7 +29,11 @@ class Verb {
   const std::string& name() const { return name_; }
   const std::string& alias() const { return alias_; }
   const std::string& description() const { return description_; }
+  std::string brief() const { return description_.substr(0, description_.find_first_of(":;")); }
   const std::vector<std::string>& examples() const { return examples_; }
+  // The heading under which lists show the verb; all_verbs sets it.
+  const std::string& group() const { return group_; }
+  void set_group(std::string_view title) { group_ = title; }
   // Declares words that stand before PATH.
   virtual void declare_first(OptionSet& /*options*/) {}
   // Returns what PATH is; empty: the verb takes none.
@@ -46,6 +52,7 @@ class Verb {
   std::string alias_;
   std::string description_;
   std::vector<std::string> examples_;
+  std::string group_;
 };
 
 // Each is made by the file with its name.
@@ -74,7 +81,7 @@ std::unique_ptr<Verb> make_diff();
 std::unique_ptr<Verb> make_stats();
 std::unique_ptr<Verb> make_extract();
 
-// Returns all verbs, in the order of help.
+// Returns all verbs in the order of help, which is that of their groups.
 std::vector<std::unique_ptr<Verb>> all_verbs();
 
 }  // namespace fsdp::cli

@@ -27,6 +27,7 @@
 #include "tools/base/remedy.h"
 #include "tools/base/verbs.h"
 #include "tools/command/common_options.h"
+#include "tools/command/completed_keys.h"
 #include "tools/command/launcher.h"
 #include "tools/command/process.h"
 #include "tools/command/typed_words.h"
@@ -122,49 +123,47 @@ CLI::App* add_verb(CLI::App& app, Verb& verb, TypedCommon& typed) {
   return sub;
 }
 
-// Returns CLI11's message about words that it rejected, with a correction.
+// Returns CLI11's message about words that it rejected, with what to type instead.
 std::string parse_message(const CLI::ParseError& error, const CLI::App& app,
                           const std::vector<std::string>& args) {
   const auto chosen = app.get_subcommands();
   if (chosen.empty()) return "no verb was given; fsdp-ckpt --help lists them";
-  const CLI::App& verb = *chosen.front();
-  const std::string help = "; see fsdp-ckpt " + verb.get_name() + " --help";
+  const VerbRecord verb = verb_record(chosen.front()->get_name());
+  const auto unknown = [&](const std::string& option) {
+    return formats::cat("unknown option ", formats::quote(option), option_remedy(verb, option));
+  };
+  // CLI11 may complain about what is missing before it does about what is too much.
   for (const std::string& arg : args) {
     const std::string name = arg.substr(0, arg.find('='));
-    const std::string_view meant = meant_option(name);
-    if (!meant.empty() && verb.get_option_no_throw(name) == nullptr)
-      return formats::cat("unknown option ", formats::quote(arg), ": ", meant);
+    if (is_foreign_option(name) && chosen.front()->get_option_no_throw(name) == nullptr)
+      return unknown(arg);
+  }
+  if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr)
+    return formats::cat(formats::escape(error.what()), ": ", command_of(verb));
+  // `--to hf` asks for the work of a verb.
+  if (const CLI::Option* to = chosen.front()->get_option_no_throw("--to");
+      dynamic_cast<const CLI::ValidationError*>(&error) != nullptr && to != nullptr) {
+    for (const std::string& word : to->results()) {
+      if (is_foreign_verb(word))
+        return formats::cat(formats::escape(error.what()), verb_remedy(word));
+    }
   }
   if (dynamic_cast<const CLI::ExtrasError*>(&error) == nullptr)
-    return formats::escape(error.what()) + help;
+    return formats::cat(formats::escape(error.what()), "; see fsdp-ckpt ", verb.name, " --help");
   const std::vector<std::string> extras = app.remaining(true);
   const std::string extra = extras.empty() ? args.back() : extras.front();
-  if (!extra.starts_with('-')) return "unexpected argument " + formats::quote(extra) + help;
-  std::vector<std::string> names;
-  for (const CLI::Option* option : verb.get_options()) {
-    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
-  }
-  const std::string near = formats::nearest(extra, names);
-  return "unknown option " + formats::quote(extra) +
-         (near.empty() ? help : "; did you mean " + near + "?");
+  if (extra.starts_with('-')) return unknown(extra);
+  return formats::cat("unexpected argument ", formats::quote(extra), ": ", command_of(verb));
 }
 
-// Refuses a first word that is not a verb, and names the nearest one.
+// Refuses a first word that is not a verb.
 void check_verb(const std::string& word, const std::vector<std::unique_ptr<Verb>>& verbs) {
-  std::vector<std::string> names = {"help"};
-  for (const auto& verb : verbs) {
-    names.push_back(verb->name());
-    if (!verb->alias().empty()) names.push_back(verb->alias());
-  }
-  if (std::find(names.begin(), names.end(), word) != names.end()) return;
-  if (const std::string_view meant = meant_verb(word); !meant.empty()) {
-    throw Error(ErrorCode::kUsage,
-                formats::cat("unknown verb ", formats::quote(word), ": ", meant));
-  }
-  const std::string near = formats::nearest(word, names);
-  throw Error(ErrorCode::kUsage, "unknown verb " + formats::quote(word) +
-                                     (near.empty() ? std::string("; fsdp-ckpt --help lists them")
-                                                   : "; did you mean " + near + "?"));
+  const bool known = word == "help" || std::any_of(verbs.begin(), verbs.end(), [&](const auto& v) {
+                       return v->name() == word || v->alias() == word;
+                     });
+  if (known) return;
+  throw Error(ErrorCode::kUsage,
+              formats::cat("unknown verb ", formats::quote(word), verb_remedy(word)));
 }
 
 bool wants_json(const std::vector<std::string>& args) {
@@ -201,6 +200,9 @@ bool colors_errors(const std::vector<std::string>& args, const std::ostream& err
   }
   return shows_colours(When::kAuto, is_terminal(err));
 }
+
+// The width of help that is not shown on a terminal.
+constexpr std::size_t kHelpColumns = 80;
 
 // Returns the width of the terminal; 0 if `out` is not one.
 std::size_t columns_of(const std::ostream& out) {
@@ -307,10 +309,19 @@ int parse_and_run(const std::vector<std::string>& typed_args, std::ostream& out,
     out << man_page();
     return 0;
   }
+  if (!typed_args.empty() && typed_args.size() <= 3 && typed_args[0] == "--print-keys") {
+    print_keys(std::vector<std::string>(typed_args.begin() + 1, typed_args.end()), out);
+    return 0;
+  }
+  const std::size_t columns = columns_of(out) == 0 ? kHelpColumns : columns_of(out);
+  if (typed_args.empty()) {
+    out << tool_help(columns);
+    throw Error(ErrorCode::kUsage, "no verb was given; fsdp-ckpt --help lists them");
+  }
   const std::vector<std::string> args = verb_first(typed_args);
   TypedCommon typed;
   CLI::App app("", "fsdp-ckpt");
-  app.set_version_flag("-v,--version", version_text());
+  app.set_version_flag("-v,-V,--version", version_text());
   app.require_subcommand(1);
   const auto verbs = all_verbs();
   std::vector<CLI::App*> subcommands;
@@ -321,7 +332,6 @@ int parse_and_run(const std::vector<std::string>& typed_args, std::ostream& out,
     app.parse(std::vector<std::string>(args.rbegin(), args.rend()));
   } catch (const CLI::CallForHelp&) {
     const auto chosen = app.get_subcommands();
-    const std::size_t columns = columns_of(out);
     out << (chosen.empty() ? tool_help(columns) : verb_help(chosen.front()->get_name(), columns));
     return 0;
   } catch (const CLI::Success& request) {  // --version

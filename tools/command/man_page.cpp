@@ -120,6 +120,9 @@ constexpr const char* kTail =
     ".B \\-\\-color always\n"
     "asks for them.\n"
     ".TP\n"
+    ".B TERM=dumb\n"
+    "The same.\n"
+    ".TP\n"
     ".B TMPDIR\n"
     "Where data that had to be decompressed lie meanwhile; /tmp if not set.\n";
 

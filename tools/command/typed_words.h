@@ -5,12 +5,20 @@
 #include <string>
 #include <string_view>
 
+#include "tools/command/verb_record.h"
+
 namespace fsdp::cli {
 
-// Returns a sentence about what to type instead of an unknown verb, or of an option with its
-// dashes; empty if nothing is known about the word.
-std::string_view meant_verb(std::string_view word);
-std::string_view meant_option(std::string_view word);
+// Returns what to type instead of a word that is not a verb: "; to show what is inside: fsdp-ckpt
+// inspect PATH".
+std::string verb_remedy(const std::string& word);
+
+// Returns what to type instead of an option that `verb` does not have, "--nproc" or "--nproc=8".
+std::string option_remedy(const VerbRecord& verb, const std::string& option);
+
+// Return whether other programs have a verb or an option of that name.
+bool is_foreign_verb(std::string_view word);
+bool is_foreign_option(std::string_view name);
 
 // Returns a sentence about a PATH that does not exist: one that a shell would have expanded, or the
 // name of a repository on a hub.

@@ -15,22 +15,28 @@ namespace fsdp::cli {
 struct VerbRecord {
   std::string name;
   std::string alias;
+  std::string group;
+  std::string brief;
   std::string description;
   std::vector<std::string> examples;
+  bool more_ends_in_output = false;
   std::vector<OptionRecord> positionals;  // PATH first
   std::vector<OptionRecord> options;      // the verb's own
 };
 
 // Returns PATH and the words that the verb declares.
 OptionSet words_of(Verb& verb, TypedCommon& typed);
-// Returns the records of all verbs, in the order of help.
+// Returns the records of all verbs, in the order of help, or of one.  Requires: it exists.
 std::vector<VerbRecord> verb_records();
+VerbRecord verb_record(const std::string& name);
+// Returns what has to be typed: "fsdp-ckpt reshard PATH OUT --world-size N".
+std::string command_of(const VerbRecord& verb);
 // Returns the options of the tool itself: --help and --version.
 std::vector<OptionRecord> tool_records();
 // Returns the options that every verb takes, including --help.
 std::vector<OptionRecord> common_records();
 
-// Return the help of the tool and of a verb, in lines of at most `columns` characters; 0: no limit.
+// Return the help of the tool and of a verb, in lines of at most `columns` characters.
 // Requires: a verb of that name exists.
 std::string tool_help(std::size_t columns);
 std::string verb_help(const std::string& name, std::size_t columns);

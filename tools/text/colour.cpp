@@ -15,7 +15,9 @@ std::string coloured(std::string_view text, Colour colour, bool shown) {
 bool shows_colours(When when, bool terminal) {
   if (when != When::kAuto) return when == When::kAlways;
   const char* no_color = std::getenv("NO_COLOR");
-  return terminal && (no_color == nullptr || *no_color == '\0');
+  const char* kind = std::getenv("TERM");
+  return terminal && (no_color == nullptr || *no_color == '\0') &&
+         (kind == nullptr || std::string_view(kind) != "dumb");
 }
 
 }  // namespace fsdp::cli

@@ -16,7 +16,7 @@ enum class Colour { kRed = 31, kGreen = 32, kYellow = 33 };
 std::string coloured(std::string_view text, Colour colour, bool shown);
 
 // Returns whether a stream gets colours: with kAuto a terminal does, unless NO_COLOR is set to a
-// non-empty value (https://no-color.org).
+// non-empty value (https://no-color.org) or TERM is "dumb".
 bool shows_colours(When when, bool terminal);
 
 }  // namespace fsdp::cli

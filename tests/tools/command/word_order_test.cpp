@@ -68,6 +68,7 @@ TEST_F(CliTest, help_and_options_are_understood_before_the_verb) {
   EXPECT_EQ(run_cli({"help", "verify"}).out, run_cli({"verify", "--help"}).out);
   EXPECT_EQ(run_cli({"help"}).out, run_cli({"--help"}).out);
   EXPECT_EQ(run_cli({"-v"}).out, run_cli({"--version"}).out);
+  EXPECT_EQ(run_cli({"-V"}).out, run_cli({"--version"}).out);
   EXPECT_EQ(run_cli({"--json", "inspect", good}).out, run_cli({"inspect", good, "--json"}).out);
   EXPECT_EQ(run_cli({"inspect", good, "-d", "0"}).out, run_cli({"inspect", good, "--depth=0"}).out);
   EXPECT_THAT(run_cli({"help", "inspct"}).err, HasSubstr("unknown verb 'inspct'; did you mean"));

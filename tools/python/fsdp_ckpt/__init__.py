@@ -8,6 +8,15 @@
         print(tensor.key, tensor.dtype, tensor.shape)
     fsdp_ckpt.consolidate("step-400", "full.pt", progress=print)
 
+Functions, by what they are for:
+
+    look                      inspect, verify, diff, stats, extract
+    join and convert          consolidate, convert
+    to and from Hugging Face  export_model, import_model, map_model, maps, merge_lora, extract_lora
+    other ranks               reshard, shard
+    change                    rename, rekey, set_values, resize_vocab, groups, average
+    look after a run          latest, prune, seal
+
 The module needs no PyTorch, and reads no checkpoint itself.  A function waits until the program has ended; several may run at
 a time, in threads.  Its parameters are the options of the verb, and `json` of what it returns is the object that --json prints.
 """

@@ -15,7 +15,7 @@ class LatestVerb : public Verb {
  public:
   LatestVerb()
       : Verb("latest",
-             "Print the newest sound checkpoint of a run's folder, and why newer ones are not",
+             "Print the newest sound checkpoint: of a run's folder, and why newer ones are not",
              {"fsdp-ckpt latest runs", "cp -r \"$(fsdp-ckpt latest runs --fast)\" start"}) {}
   std::string path_help() const override { return "Folder of a run, which holds its checkpoints"; }
   void declare(OptionSet& options) override { declare_examination(options, examined_); }

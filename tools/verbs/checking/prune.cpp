@@ -31,8 +31,7 @@ using formats::cat;
 class PruneVerb : public Verb {
  public:
   PruneVerb()
-      : Verb("prune",
-             "Remove the old checkpoints of a run's folder, and keep the newest sound ones",
+      : Verb("prune", "Remove old checkpoints of a run; the newest sound ones stay",
              {"fsdp-ckpt prune runs --keep 3 --dry-run", "fsdp-ckpt prune runs --keep 1 --fast"}) {}
   std::string path_help() const override { return "Folder of a run, which holds its checkpoints"; }
   void declare(OptionSet& options) override {

@@ -31,8 +31,7 @@ using formats::SealedFile;
 class SealVerb : public Verb {
  public:
   SealVerb()
-      : Verb("seal",
-             "Write sizes and checksums of a sound checkpoint's files beside them, for verify",
+      : Verb("seal", "Record checksums of all files: beside a sound checkpoint, for verify",
              {"fsdp-ckpt seal step-400", "fsdp-ckpt seal full.safetensors --force"}) {}
   void declare(OptionSet& options) override {
     options.add("--dry-run", &dry_run_);

@@ -90,7 +90,7 @@ std::string file_name_of(const std::string& key, const std::string& format) {
 class ExtractVerb : public Verb {
  public:
   ExtractVerb()
-      : Verb("extract", "Print or save one tensor, a slice of it, or a value",
+      : Verb("extract", "Print or save one tensor: whole or a slice, several by a glob, or a value",
              {"fsdp-ckpt extract step-400 'model.emb.weight[0:4,:]'",
               "fsdp-ckpt extract step-400 'model.blocks.*.weight' arrays --dtype fp32"}) {}
   void declare(OptionSet& options) override {

@@ -210,7 +210,7 @@ int inspect(const InspectOptions& options, const Streams& streams) {
 class InspectVerb : public Verb {
  public:
   InspectVerb()
-      : Verb("inspect", "Show what is in a checkpoint; reads only metadata",
+      : Verb("inspect", "Show what is inside; reads only metadata",
              {"fsdp-ckpt inspect step-400 --fold",
               "fsdp-ckpt inspect step-400 --json -k 'model.**' | jq '.tensors[].key'"},
              "ls") {}

@@ -359,7 +359,7 @@ void print_text(const formats::Checkpoint& checkpoint, const CommonOptions& comm
 class StatsVerb : public Verb {
  public:
   StatsVerb()
-      : Verb("stats", "Extremes, mean, spread, zeros, NaN and Inf of every tensor; a gate for them",
+      : Verb("stats", "Find extremes, zeros, NaN and Inf: statistics of every tensor, and a gate",
              {"fsdp-ckpt stats step-400 -k 'model.**'",
               "fsdp-ckpt stats step-400 -q --fail-on nan,inf && echo healthy"}) {}
   void declare(OptionSet& options) override {

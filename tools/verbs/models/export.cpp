@@ -32,7 +32,7 @@ class ExportVerb : public Verb {
  public:
   ExportVerb()
       : Verb("export",
-             "Write the model as the folder that from_pretrained loads: names, config, tokenizer",
+             "Write what from_pretrained loads: names of the model's class, config, tokenizer",
              {"fsdp-ckpt export step-400 llama --config Llama-3.1-8B",
               "fsdp-ckpt export step-400 out --map rules.toml --dtype bf16 --config config.json"}) {
   }

@@ -53,7 +53,8 @@ bool is_known_embedding(const std::string& weight) {
 class ExtractLoraVerb : public Verb {
  public:
   ExtractLoraVerb()
-      : Verb("extract-lora", "Write what training changed as a LoRA adapter of peft's layout",
+      : Verb("extract-lora",
+             "Make a LoRA adapter of changes: of what training changed, in peft's layout",
              {"fsdp-ckpt extract-lora base.safetensors step-400 adapter --rank 16",
               "fsdp-ckpt extract-lora base tuned adapter --rank 64 -k '**.self_attn.*.weight'"}) {}
   void declare(OptionSet& options) override {

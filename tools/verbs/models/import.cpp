@@ -41,7 +41,7 @@ Value nested(const std::string& place, Value value) {
 class ImportVerb : public Verb {
  public:
   ImportVerb()
-      : Verb("import", "Write a published model as the checkpoint that a trainer loads at N ranks",
+      : Verb("import", "Start a trainer from published weights: as its checkpoint of N ranks",
              {"fsdp-ckpt import Llama-3.1-8B step-0 --map torchtitan-llama3-hf -w 8",
               "fsdp-ckpt import Qwen3-8B start --map none --under model -w 16"}) {}
   void declare(OptionSet& options) override {

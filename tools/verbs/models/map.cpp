@@ -16,9 +16,7 @@ using formats::map::MapOptions;
 class MapVerb : public Verb {
  public:
   MapVerb()
-      : Verb("map",
-             "Convert tensors to those of another model's code: names, shapes and layouts by "
-             "declared rules",
+      : Verb("map", "Apply rules to names and shapes: tensors of one model's code become another's",
              {"fsdp-ckpt map torchtitan-llama3-hf step-400 out --to safetensors --config "
               "config.json",
               "fsdp-ckpt map rules.toml model.pt new.pt --set n_heads=32 --reverse"}) {}

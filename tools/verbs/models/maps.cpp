@@ -31,7 +31,7 @@ const BuiltinMap& map_named(const std::string& name) {
 class MapsVerb : public Verb {
  public:
   MapsVerb()
-      : Verb("maps", "List the built-in maps, or print one",
+      : Verb("maps", "List or print the built-in maps",
              {"fsdp-ckpt maps", "fsdp-ckpt maps --show torchtitan-llama3-hf > rules.toml"}) {}
   std::string path_help() const override { return {}; }
   void declare(OptionSet& options) override { options.add("--show", &show_); }

@@ -37,7 +37,7 @@ class MergeLoraVerb : public Verb {
  public:
   MergeLoraVerb()
       : Verb("merge-lora",
-             "Merge LoRA adapters of peft into the checkpoint that they were trained for",
+             "Merge LoRA adapters into their model: those of peft, or inside the checkpoint",
              {"fsdp-ckpt merge-lora model.safetensors adapter merged.safetensors",
               "fsdp-ckpt merge-lora step-400-with-lora merged.safetensors",
               "fsdp-ckpt merge-lora step-400-with-lora adapter --adapter-only",

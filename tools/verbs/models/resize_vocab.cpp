@@ -21,7 +21,8 @@ using formats::hf::Companions;
 class ResizeVocabVerb : public Verb {
  public:
   ResizeVocabVerb()
-      : Verb("resize-vocab", "Give the embedding and the output layer more or fewer tokens",
+      : Verb("resize-vocab",
+             "Change the number of tokens: rows of the embedding and the output layer",
              {"fsdp-ckpt resize-vocab step-400 step-400-larger --size 32064 -w 8",
               "fsdp-ckpt resize-vocab model.safetensors out.safetensors --size 32064 --fill "
               "zeros"}) {}

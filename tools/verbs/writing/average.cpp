@@ -44,7 +44,7 @@ std::vector<double> parse_weights(const std::string& text) {
 class AverageVerb : public Verb {
  public:
   AverageVerb()
-      : Verb("average", "Average checkpoints of any formats, or add them up with weights",
+      : Verb("average", "Average or add up checkpoints: of any formats, with weights",
              {"fsdp-ckpt average step-300 step-400 step-500 mean.safetensors -k 'model.**'",
               "fsdp-ckpt average base.pt tuned.pt base.pt out.pt --weights=1,0.5,-0.5"}) {}
   void declare(OptionSet& options) override {

@@ -38,7 +38,7 @@ class ConvertVerb : public Verb {
 
 std::unique_ptr<Verb> make_consolidate() {
   return std::make_unique<ConvertVerb>(
-      "consolidate", "Join a sharded checkpoint into one full state dict",
+      "consolidate", "Join shards into one state dict: same keys; from_pretrained needs export",
       std::vector<std::string>{
           "fsdp-ckpt consolidate step-400 full.pt",
           "fsdp-ckpt consolidate step-400 hf/ --max-shard-size 5GB -k 'model.**'"},
@@ -47,7 +47,7 @@ std::unique_ptr<Verb> make_consolidate() {
 
 std::unique_ptr<Verb> make_convert() {
   return std::make_unique<ConvertVerb>(
-      "convert", "Write a checkpoint in another format",
+      "convert", "Write another format or layout: of one file or of ranks, with the same keys",
       std::vector<std::string>{
           "fsdp-ckpt convert full.pt full.h5",
           "fsdp-ckpt convert model.safetensors step-0 --to dcp --world-size 8"},

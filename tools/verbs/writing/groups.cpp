@@ -41,7 +41,7 @@ std::vector<std::size_t> parse_positions(const std::string& text) {
 class GroupsVerb : public Verb {
  public:
   GroupsVerb()
-      : Verb("groups", "Divide parameter groups of an optimizer, or join them",
+      : Verb("groups", "Divide or join parameter groups: those of an optimizer, with other options",
              {"fsdp-ckpt groups step-400 out --split '**.bias' --split '**norm.*' weight_decay=0",
               "fsdp-ckpt groups full.pt out.pt --join 0,1 --options-of 0"}) {}
   void declare(OptionSet& options) override {

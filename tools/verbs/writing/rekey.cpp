@@ -53,7 +53,7 @@ std::vector<std::string> parse_names(const std::string& text) {
 class RekeyVerb : public Verb {
  public:
   RekeyVerb()
-      : Verb("rekey", "Change optimizer state from parameter ids to names and back",
+      : Verb("rekey", "Swap an optimizer's ids and names: its state by numbers, or by names",
              {"fsdp-ckpt rekey checkpoint.pt by-name.pt --key-by name",
               "fsdp-ckpt rekey step-400 by-id --key-by id --names parameters.txt"}) {}
   void declare(OptionSet& options) override {

@@ -17,8 +17,7 @@ using formats::cat;
 class RenameVerb : public Verb {
  public:
   RenameVerb()
-      : Verb("rename",
-             "Give parameters and keys other names; folders share their data with the source",
+      : Verb("rename", "Give keys other names; folders share their data with the source",
              {"fsdp-ckpt rename step-400 clean --strip-prefix auto",
               "fsdp-ckpt rename full.pt new.pt --rename encoder=backbone --drop '**.running_*'"}) {}
   void declare(OptionSet& options) override {

@@ -28,7 +28,7 @@ class SetVerb : public Verb {
  public:
   SetVerb()
       : Verb(
-            "set", "Give values other contents, drop keys, take keys of another checkpoint",
+            "set", "Set values, drop or take keys: keys of another checkpoint, of any format",
             {"fsdp-ckpt set step-400 restart step=0 'optim.param_groups.*.lr=1e-4'",
              "fsdp-ckpt set tuned.pt out.pt --take-from base.pt --take 'model.head.*' --replace"}) {
   }

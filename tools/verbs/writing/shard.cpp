@@ -76,7 +76,7 @@ class ShardVerb : public Verb {
 
 std::unique_ptr<Verb> make_shard() {
   return std::make_unique<ShardVerb>(
-      "shard", "Cut a full checkpoint into a DCP folder of N ranks, as FSDP saves it",
+      "shard", "Cut a full checkpoint for ranks: into a DCP folder of N ranks, as FSDP saves it",
       std::vector<std::string>{
           "fsdp-ckpt shard full.pt step-0 --world-size 8",
           "fsdp-ckpt shard model.safetensors step-0 --world-size 64 --dry-run"});
@@ -84,7 +84,7 @@ std::unique_ptr<Verb> make_shard() {
 
 std::unique_ptr<Verb> make_reshard() {
   return std::make_unique<ShardVerb>(
-      "reshard", "Lay a DCP folder of M ranks out for N, as FSDP saves it",
+      "reshard", "Lay shards out for N ranks: from any number of them, as FSDP saves it",
       std::vector<std::string>{
           "fsdp-ckpt reshard step-400 step-400-on-6 --world-size 6",
           "fsdp-ckpt reshard step-400 out --world-size 4 --replicate 'model.**.table'"});
