@@ -65,6 +65,8 @@ def verbs(out):
         "rename": ["rename", "PATH", folder, "--strip-prefix", "a", fast],
         "set": ["set", "PATH", folder, "**=1", fast],
         "set taken": ["set", "PATH", folder, "--drop", "**", "--take-from", "PATH", "--take", "**", fast],
+        "salvage": ["salvage", "PATH", folder, "--to", "pt", fast],
+        "salvage from": ["salvage", "PATH", pt, "--from", "PATH", fast],
         "groups": ["groups", "PATH", folder, "--split", "**", "lr=1", fast],
         "groups join": ["groups", "PATH", folder, "--join", "0,1", "--options-of", "0", fast],
         "resize-vocab": ["resize-vocab", "PATH", pt, "--size", "1000", "--table", "**", fast],
@@ -82,7 +84,7 @@ def verbs(out):
 
 
 SOME = ["inspect json", "inspect fold", "inspect html", "verify html", "globals", "verify", "consolidate pt", "consolidate safetensors", "consolidate h5", "convert dcp",
-        "reshard", "rename", "set taken", "resize-vocab", "map", "export", "average", "extract-lora", "diff", "diff other", "stats", "extract"]
+        "reshard", "rename", "set taken", "resize-vocab", "map", "export", "average", "extract-lora", "diff", "diff other", "stats", "extract", "salvage"]
 
 
 def corpus(tests, work):

@@ -165,6 +165,13 @@ def commands(golden, folder):
     for number in (1, 2, 3):
         shutil.copytree(minimal, os.path.join(run, f"step-{number}"))
     os.remove(os.path.join(run, "step-3", "__0_0.distcp"))
+    damaged = os.path.join(folder, "damaged")
+    shutil.copytree(step, damaged)
+    os.remove(os.path.join(damaged, "__1_0.distcp"))
+    yield ["salvage", damaged, os.path.join(folder, "rescued"), "--json", "--no-sync"]
+    yield ["salvage", damaged, os.path.join(folder, "rescued.pt"), "--json", "--no-sync", "--from", step]
+    os.remove(os.path.join(damaged, ".metadata"))
+    yield ["salvage", damaged, os.path.join(folder, "made-again"), "--json", "--dry-run", "--from", step]
     yield ["latest", run, "--json"]
     yield ["prune", run, "--keep", "2", "--json"]
     yield ["prune", run, "--keep", "1", "--json"]

@@ -109,6 +109,7 @@ CASES = [
     writing("resize_vocab", f"resize-vocab {{in}}/ckpt {{out}}/o.pt --size 20 --table rows {ROWS}", f"consolidate {MINIMAL} {{out}}/o.pt"),
     writing("resize_vocab_folder", f"resize-vocab {{in}}/ckpt {{out}}/o --to dcp -w 2 --size 3 --table rows {ROWS}",
             f"reshard {MINIMAL} {{out}}/o --world-size 2"),
+    writing("salvage", f"salvage {{in}}/ckpt {{out}}/o --from {{in}}/a.pt", f"consolidate {MINIMAL} {{out}}/o --to pt", "rm {in}/ckpt/__1_0.distcp", PT),
     writing("groups", "groups {in}/ckpt {out}/o --split **.bias weight_decay=0 -k app.optim.**", f"rename {MINIMAL} {{out}}/o --rename w=v --copy",
             "cp {data}/golden/2.15.0/fsdp2/ckpt {in}/ckpt"),
     writing("map", "map {data}/rules/shards.toml {in}/ckpt {out}/o.pt", f"consolidate {MINIMAL} {{out}}/o.pt"),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any bytes read as a zip archive: its directory, then the bytes of each entry; straight and
-// through EndsCache.
+// Any bytes read as a zip archive: its directory, then the bytes of each entry; straight,
+// through EndsCache, and with a new directory.
 #include <algorithm>
 #include <cstdlib>
 #include <memory>
@@ -8,6 +8,7 @@
 #include "formats/bytes/base/byte_source.h"
 #include "formats/bytes/base/crc32.h"
 #include "formats/bytes/base/error.h"
+#include "formats/containers/zip/cut_archive.h"
 #include "formats/containers/zip/decompress.h"
 #include "formats/containers/zip/reader.h"
 
@@ -49,6 +50,10 @@ void read_archive(const std::shared_ptr<const ByteSource>& source) {
 
 void fuzz(std::span<const std::byte> bytes) {
   const auto memory = std::make_shared<MemorySource>(bytes);
+  try {
+    read_archive(with_new_directory(*memory));
+  } catch (const Error&) {
+  }
   try {
     read_archive(memory);
   } catch (const Error&) {

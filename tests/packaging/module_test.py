@@ -210,6 +210,18 @@ class ModuleTest(unittest.TestCase):
             fsdp_ckpt.latest(self.path("run"))
         self.assertEqual((caught.exception.status, caught.exception.code), (1, "FINDINGS"))
 
+    def test_salvage(self):
+        shutil.copytree(FOLDER, self.path("damaged"))
+        os.remove(self.path("damaged/__1_0.distcp"))
+        with self.assertRaises(fsdp_ckpt.FsdpCkptError) as caught:
+            fsdp_ckpt.salvage(self.path("damaged"), self.path("part"))
+        part = caught.exception.answer
+        self.assertEqual((caught.exception.code, part.partly + part.lost > 0, part.sources[1].bytes), ("FAILED", True, None))
+        rescued = fsdp_ckpt.salvage(self.path("damaged"), self.path("rescued"), from_=FOLDER)
+        self.assertEqual((rescued.taken, rescued.from_), (part.partly + part.lost, FOLDER))
+        self.assertEqual({one.origin for one in rescued.keys}, {FOLDER, self.path("damaged")})
+        self.assertTrue(fsdp_ckpt.diff(FOLDER, self.path("rescued")).same)
+
     def test_arithmetic(self):
         mean = fsdp_ckpt.average([FOLDER, FOLDER], self.path("mean.pt"), weights=[-1, 2])
         self.assertEqual((mean.summed, mean.weights, mean.divisor), (22, [-1.0, 2.0], None))
@@ -273,7 +285,7 @@ class ModuleTest(unittest.TestCase):
                  "average": "Averaged", "map": "Mapped", "maps": "BuiltinMaps", "export": "Exported", "import": "Imported",
                  "merge-lora": "Merged", "extract-lora": "ExtractedAdapter", "set": "ValuesSet", "resize-vocab": "VocabularyResized", "groups": "GroupsEdited", "latest": "Latest", "prune": "Pruned",
                  "seal": "Sealed", "consolidate": "Output", "convert": "Output", "shard": "Resharded", "reshard": "Resharded", "rename": "Renamed",
-                 "rekey": "Rekeyed", "diff": "Comparison", "stats": "Statistics", "extract": "Extraction", "error": None}
+                 "rekey": "Rekeyed", "diff": "Comparison", "stats": "Statistics", "extract": "Extraction", "salvage": "Salvaged", "error": None}
         for path in glob.glob(os.path.join(DOCS, "schemas/*.json")):
             with open(path, encoding="utf-8") as file:
                 schema = json.load(file)

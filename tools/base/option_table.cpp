@@ -101,6 +101,8 @@ constexpr OptionMeaning kOptions[] = {
     {"--sort", "ORDER", "Largest change first, relative or absolute; or by name"},
     {"--split", "GLOB", "Parameters that get a group of their own"},
     {"--std", "X", "Standard deviation of the noise; 0.02 if not given"},
+    {"--step", "N", "Of files of several saves, those whose optimizer states count N steps", 0,
+     INT64_MAX},
     {"--strict", "", "Count warnings as damage, and unknown findings as not sound"},
     {"--strip-prefix", "auto|TEXT",
      "Strip a prefix from names; auto: those of FSDP, torch.compile and DDP"},

@@ -51,12 +51,14 @@ std::string remedy_text(const Hint& hint) {
     case Remedy::kStartAnew:
       return "; without --resume, its leftovers are removed";
     case Remedy::kTakeWhole:
-      return "; fsdp-ckpt consolidate --keys takes the undamaged keys";
+      return "; fsdp-ckpt salvage PATH OUT takes what is whole";
     case Remedy::kTakeFrom:
-      return cat("; fsdp-ckpt set PATH OUT --take-from OTHER --take ", quote(hint.subject, kMaxKey),
-                 " --replace takes it from another checkpoint");
+      return "; fsdp-ckpt salvage PATH OUT --from OTHER takes what is not whole from another "
+             "checkpoint";
     case Remedy::kEarlier:
-      return "; fsdp-ckpt latest on the run's folder prints the newest sound checkpoint";
+      return "; fsdp-ckpt salvage PATH OUT makes it again from another step, fsdp-ckpt latest on "
+             "the "
+             "run's folder prints the newest sound checkpoint";
     case Remedy::kSeal:
       return "; fsdp-ckpt seal writes one";
     case Remedy::kResizeTables:

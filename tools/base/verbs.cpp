@@ -15,7 +15,7 @@ std::vector<std::unique_ptr<Verb>> all_verbs() {
        {make_export, make_import, make_map, make_maps, make_merge_lora, make_extract_lora}},
       {"Other ranks", {make_reshard, make_shard}},
       {"Change", {make_rename, make_rekey, make_set, make_resize_vocab, make_groups, make_average}},
-      {"Look after a run", {make_latest, make_prune, make_seal}}};
+      {"Look after a run", {make_latest, make_prune, make_seal, make_salvage}}};
   std::vector<std::unique_ptr<Verb>> verbs;
   for (const Group& group : groups) {
     for (const auto make : group.makers) {

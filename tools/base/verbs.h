@@ -77,6 +77,7 @@ std::unique_ptr<Verb> make_verify();
 std::unique_ptr<Verb> make_latest();
 std::unique_ptr<Verb> make_prune();
 std::unique_ptr<Verb> make_seal();
+std::unique_ptr<Verb> make_salvage();
 std::unique_ptr<Verb> make_diff();
 std::unique_ptr<Verb> make_stats();
 std::unique_ptr<Verb> make_extract();

@@ -33,9 +33,6 @@ constexpr Meant kVerbs[] = {
     {"from-hf from_hf load from-pretrained from_pretrained", "import"},
     {"check validate test scan fsck audit", "verify"},
     {"repair fix recover rescue restore", "salvage"},
-    // Until there is salvage.
-    {"repair fix recover rescue restore", "verify",
-     "; to keep what is undamaged: fsdp-ckpt consolidate PATH OUT --keys GLOB"},
     {"split partition torch-to-dcp torch_to_dcp torch_save_to_dcp", "shard"},
     {"resize redistribute rank ranks repartition", "reshard"},
     {"rename-keys rename_keys mv", "rename"},

@@ -175,7 +175,7 @@ class Splicer {
   Spliced run() {
     drop();
     result_.checkpoint = source_;
-    if (!splice_.take.empty()) {
+    if (!splice_.take.empty() || !splice_.take_exactly.empty()) {
       note_levels();
       take();
       join();
@@ -231,7 +231,7 @@ class Splicer {
     GlobUse use(splice_.take);
     std::vector<std::pair<std::size_t, const PlacedLeaf*>> both;
     for (const PlacedLeaf& leaf : theirs) {
-      if (!use.matches(leaf.was)) continue;
+      if (!splice_.take_exactly.contains(leaf.was) && !use.matches(leaf.was)) continue;
       const auto own = by_key_.find(leaf.was);
       if (own != by_key_.end() && !gone_[own->second]) both.emplace_back(own->second, &leaf);
       chosen_.push_back(leaf);

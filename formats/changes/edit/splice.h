@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -14,8 +15,9 @@ namespace fsdp::formats {
 
 struct Splice {
   std::vector<Glob> drop;                   // keys of the first checkpoint
-  std::shared_ptr<const Checkpoint> other;  // of any format; may be null if `take` is empty
+  std::shared_ptr<const Checkpoint> other;  // of any format; may be null if nothing is taken
   std::vector<Glob> take;                   // keys of `other`
+  std::set<std::string> take_exactly;       // keys of `other` that are taken as well
   bool replace = false;  // a taken key takes the place of what the first one has there
 };
 

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <map>
 #include <optional>
 #include <set>
 #include <string_view>
@@ -54,28 +53,26 @@ std::pair<std::uint32_t, std::int64_t> usual_counter(const LargestCounters& larg
   });
 }
 
-// Reads the counters of all optimizers from the files that hold them; nothing if one file has all.
-std::map<std::string_view, LargestCounters> read_counters(const Checkpoint& checkpoint,
-                                                          const std::function<bool()>& cancelled) {
+}  // namespace
+
+StepCounts step_counts(const Checkpoint& checkpoint, const std::function<bool()>& cancelled,
+                       const std::function<bool(const std::string& key)>& readable) {
   const Index& index = checkpoint.index();
   std::vector<std::size_t> tensors;
   std::vector<const ValueEntry*> values;
-  std::set<std::uint32_t> files;
   for (std::size_t t = 0; t < index.tensors.size() && tensors.size() < kMostCounters; ++t) {
     const TensorEntry& tensor = index.tensors[t];
     if (!optimizer_of_counter(tensor.key) || tensor.numel() != 1 || tensor.chunks.size() != 1 ||
-        !can_cast(tensor.dtype, DType::kFloat64))
+        !can_cast(tensor.dtype, DType::kFloat64) || !readable(tensor.key))
       continue;
     tensors.push_back(t);
-    files.insert(tensor.chunks.location(0).file);
   }
   for (const ValueEntry& value : index.values) {
-    if (!optimizer_of_counter(value.key) || values.size() == kMostCounters) continue;
+    if (!optimizer_of_counter(value.key) || values.size() == kMostCounters || !readable(value.key))
+      continue;
     values.push_back(&value);
-    files.insert(value.location.file);
   }
-  std::map<std::string_view, LargestCounters> largest;
-  if (files.size() < 2) return largest;
+  StepCounts largest;
   std::vector<TargetPiece> pieces;
   for (const std::size_t tensor : tensors) {
     pieces.push_back(whole_tensor_piece(checkpoint, tensor));
@@ -89,22 +86,31 @@ std::map<std::string_view, LargestCounters> read_counters(const Checkpoint& chec
     const TensorEntry& tensor = index.tensors[tensors[block.piece]];
     double steps = 0;
     std::memcpy(&steps, block.bytes.data(), sizeof steps);
-    see_counter(largest[*optimizer_of_counter(tensor.key)], tensor.chunks.location(0).file, steps);
+    see_counter(largest[std::string(*optimizer_of_counter(tensor.key))],
+                tensor.chunks.location(0).file, steps);
   });
   for (const ValueEntry* value : values) {
     if (const auto steps = checkpoint.value(*value).as_int())
-      see_counter(largest[*optimizer_of_counter(value->key)], value->location.file,
+      see_counter(largest[std::string(*optimizer_of_counter(value->key))], value->location.file,
                   static_cast<double>(*steps));
   }
   return largest;
 }
 
-}  // namespace
-
 void check_step_counts(const Checkpoint& checkpoint, Findings& findings,
                        const std::function<bool()>& cancelled) {
   const auto& files = checkpoint.index().files;
-  for (const auto& [optimizer, largest] : read_counters(checkpoint, cancelled)) {
+  std::set<std::uint32_t> holders;
+  for (const TensorEntry& tensor : checkpoint.index().tensors) {
+    if (optimizer_of_counter(tensor.key) && tensor.chunks.size() == 1)
+      holders.insert(tensor.chunks.location(0).file);
+  }
+  for (const ValueEntry& value : checkpoint.index().values) {
+    if (optimizer_of_counter(value.key)) holders.insert(value.location.file);
+  }
+  if (holders.size() < 2) return;
+  const auto all = [](const std::string&) { return true; };
+  for (const auto& [optimizer, largest] : step_counts(checkpoint, cancelled, all)) {
     if (largest.empty()) continue;
     const auto usual = usual_counter(largest);
     for (const auto& [file, steps] : largest) {
@@ -113,7 +119,7 @@ void check_step_counts(const Checkpoint& checkpoint, Findings& findings,
                                  cat("the states of an optimizer in this file count up to ", steps,
                                      " steps, those in ", escape(files[usual.first].name),
                                      " up to ", usual.second, ": the files are from two saves"),
-                                 files[file].name, std::string(optimizer)));
+                                 files[file].name, optimizer));
     }
   }
 }

@@ -114,12 +114,14 @@ std::string layout_of(const Index& index, const std::vector<std::string>& names,
 class DcpCheckpoint : public StoredCheckpoint {
  public:
   DcpCheckpoint(std::shared_ptr<const Folder> folder, const std::set<std::string>& allowed,
-                Team& team)
+                Team& team, const MetadataPlace* place)
       : folder_(std::move(folder)), pool_(*folder_) {
     const std::vector<std::string> names = folder_->list();
-    const bool central = std::ranges::find(names, kMetadataName) != names.end();
+    const bool central = place != nullptr || std::ranges::find(names, kMetadataName) != names.end();
     Metadata metadata;
-    if (team.leads()) {
+    if (team.leads() && place != nullptr) {
+      metadata = read_metadata_file(*folder_at(place->folder), place->name, allowed);
+    } else if (team.leads()) {
       metadata = central ? read_metadata_file(*folder_, std::string(kMetadataName), allowed)
                          : read_local_metadata(*folder_, names, allowed);
     }
@@ -400,9 +402,9 @@ bool is_dcp_folder(const Listing& folder) {
 }
 
 std::unique_ptr<StoredCheckpoint> open_dcp(const std::filesystem::path& folder,
-                                           const std::set<std::string>& allowed_globals,
-                                           Team& team) {
-  return std::make_unique<DcpCheckpoint>(folder_at(folder), allowed_globals, team);
+                                           const std::set<std::string>& allowed_globals, Team& team,
+                                           const MetadataPlace* metadata) {
+  return std::make_unique<DcpCheckpoint>(folder_at(folder), allowed_globals, team, metadata);
 }
 
 }  // namespace fsdp::formats::dcp

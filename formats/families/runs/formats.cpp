@@ -141,7 +141,7 @@ const std::vector<Format>& format_table() {
        .open_folder = [](const fs::path& folder,
                          const OpenOptions&) { return safetensors::open_folder(folder); },
        .is_file = safetensors::looks_like_safetensors,
-       .open_file = safetensors::open_file,
+       .open_file = [](const fs::path& path) { return safetensors::open_file(path); },
        .outputs = {{"safetensors", kFull, plan_safetensors, {".safetensors"}}}},
       {.word = "torch-shards",
        .labels = {{"", "torch.save files with an index"}},

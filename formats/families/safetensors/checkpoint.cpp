@@ -40,25 +40,50 @@ class SafetensorsCheckpoint : public TensorFiles {
   // Checks `files`, which the folder must hold, against `index` if it is set.
   SafetensorsCheckpoint(std::shared_ptr<const Folder> folder, std::vector<std::string> files,
                         const std::optional<FileIndex>& index, std::string shown,
-                        std::string layout)
+                        std::string layout, Damage damage)
       : TensorFiles(std::move(folder)) {
     description_ = {std::move(shown), "safetensors", std::move(layout)};
     std::vector<Header> headers(files.size());
     for (std::string& name : files) index_.files.push_back({.name = std::move(name)});
     pool_.examine(index_.files);
+    std::vector<std::optional<Error>> errors(files.size());
     run_each(headers.size(), kHeadersAtOnce, [&](std::size_t f) {
-      if (!index_.files[f].bytes)
-        throw in_folder(ErrorCode::kShardMissing, quote(index_.files[f].name) + " is missing");
-      const auto file = pool_.get(static_cast<std::uint32_t>(f));
-      in_context(file->name(), [&] { headers[f] = read_header(*file); });
+      try {
+        if (!index_.files[f].bytes)
+          throw in_folder(ErrorCode::kShardMissing, quote(index_.files[f].name) + " is missing");
+        const auto file = pool_.get(static_cast<std::uint32_t>(f));
+        in_context(file->name(), [&] {
+          headers[f] = read_header(
+              *file, 0, damage == Damage::kRefused ? Trailing::kRefuse : Trailing::kAllowEither);
+          if (headers[f].end < file->size()) read_header(*file);  // throws
+        });
+      } catch (const Error& error) {
+        if (damage == Damage::kRefused || is_no_answer(error.code())) throw;
+        errors[f] = error;
+      }
     });
-    if (index) {
+    for (std::size_t f = 0; f < errors.size(); ++f) {
+      if (errors[f]) {
+        findings_.push_back({.code = errors[f]->code(),
+                             .message = errors[f]->what(),
+                             .file = index_.files[f].name});
+      }
+    }
+    if (index && damage == Damage::kGoneAround) {
+      find_index_faults(*index, headers);
+    } else if (index) {
       std::vector<FileHeader> views;
       for (std::size_t f = 0; f < headers.size(); ++f)
         views.push_back({index_.files[f].name, &headers[f]});
       in_context(description_.path, [&] { check_index(*index, views); });
     }
     add_tensors(headers);
+    // The shape of a whole tensor follows from all of its parts, which are not all there.
+    if (description_.layout == "hf-sharded") {
+      for (const std::optional<Error>& error : errors) {
+        if (error) throw Error(*error);
+      }
+    }
   }
 
   ChunkData chunk(const TensorEntry& tensor, std::size_t chunk) const override {
@@ -74,6 +99,33 @@ class SafetensorsCheckpoint : public TensorFiles {
  private:
   Error in_folder(ErrorCode code, const std::string& why) const {
     return {code, description_.path + ": " + why};
+  }
+
+  // Reports each tensor whose file is another one than the index says, or is unreadable.
+  void find_index_faults(const FileIndex& index, const std::vector<Header>& headers) {
+    std::unordered_map<std::string_view, std::string_view> holder;
+    for (std::size_t f = 0; f < headers.size(); ++f) {
+      for (const Tensor& tensor : headers[f].tensors)
+        holder.emplace(tensor.name, index_.files[f].name);
+    }
+    const auto report = [&](const std::string& tensor, std::string message) {
+      findings_.push_back(
+          {.code = ErrorCode::kIndex, .message = std::move(message), .key = tensor});
+    };
+    for (const IndexEntry& entry : index.weight_map) {
+      const auto found = holder.find(entry.tensor);
+      if (found == holder.end()) {
+        report(entry.tensor, "is missing from " + quote(entry.file));
+        continue;
+      }
+      if (found->second != entry.file) {
+        report(entry.tensor,
+               cat("lies in ", quote(found->second), ", but the map says ", quote(entry.file)));
+      }
+      holder.erase(found);
+    }
+    for (const auto& [tensor, file] : holder)
+      report(std::string(tensor), cat("lies in ", quote(file), ", but is not in the map"));
   }
 
   void add_tensors(const std::vector<Header>& headers) {
@@ -188,15 +240,16 @@ bool is_safetensors_folder(const Listing& folder) {
   });
 }
 
-std::unique_ptr<StoredCheckpoint> open_file(const std::filesystem::path& path) {
+std::unique_ptr<StoredCheckpoint> open_file(const std::filesystem::path& path, Damage damage) {
   const std::filesystem::path folder = folder_of_place(path);
-  return std::make_unique<SafetensorsCheckpoint>(folder_at(folder),
-                                                 std::vector<std::string>{path.filename()},
-                                                 std::nullopt, escape(path.native()), "file");
+  return std::make_unique<SafetensorsCheckpoint>(
+      folder_at(folder), std::vector<std::string>{path.filename()}, std::nullopt,
+      escape(path.native()), "file", damage);
 }
 
 std::unique_ptr<StoredCheckpoint> open_folder(const std::filesystem::path& path,
-                                              const std::optional<std::string>& index) {
+                                              const std::optional<std::string>& index,
+                                              Damage damage) {
   auto folder = folder_at(path);
   const std::vector<std::string> names = folder->list();
   const std::string shown = escape(path.native());
@@ -209,12 +262,12 @@ std::unique_ptr<StoredCheckpoint> open_folder(const std::filesystem::path& path,
   if (indexes.size() == 1) {
     const FileIndex parsed = read_index(*folder, indexes[0]);
     return std::make_unique<SafetensorsCheckpoint>(std::move(folder), files_of(parsed), parsed,
-                                                   shown, "hf");
+                                                   shown, "hf", damage);
   }
   std::vector<std::string> files = names_ending(names, kSuffix);
   if (files.empty()) throw Error(ErrorCode::kNotFound, shown + ": holds no safetensors file");
   return std::make_unique<SafetensorsCheckpoint>(std::move(folder), std::move(files), std::nullopt,
-                                                 shown, "hf");
+                                                 shown, "hf", damage);
 }
 
 }  // namespace fsdp::formats::safetensors

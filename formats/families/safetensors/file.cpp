@@ -88,7 +88,7 @@ Header read_header(const ByteSource& source, std::uint64_t offset, Trailing trai
   Header header;
   header.data_offset = offset + kLengthBytes + length;
   const std::uint64_t available = source.size() - header.data_offset;
-  if (data_bytes > available) {
+  if (data_bytes > available && trailing != Trailing::kAllowEither) {
     throw Error(ErrorCode::kStOffsets,
                 cat("the tensors take ", data_bytes, " bytes behind the header, but only ",
                     available, " remain"));

@@ -35,14 +35,15 @@ struct Header {
   std::uint64_t end = 0;  // the end of the last one, from the start of the file
 };
 
-enum class Trailing { kRefuse, kAllow };
+enum class Trailing { kRefuse, kAllow, kAllowEither };
 
 // Reads and checks a header.  Stricter than the reference implementation where the README is
 // (duplicate names, a header that does not begin with '{') and about unprintable names; never
 // looser.  Ignores unknown fields of a tensor, as the reference does.
 // `offset`: the beginning of the safetensors data in `source` (DCP puts them after other items);
 // positions in the result and in messages count from the start of `source`.
-// kAllow: bytes may follow the last tensor.
+// kAllow: bytes may follow the last tensor.  kAllowEither: and tensors may lie past the end of the
+// source, which was cut off; the caller compares places with the size.
 // Throws: kStHeader (length), kStJson, kStDuplicate, kStField, kStDtype, kStShape, kStOffsets,
 // kStSize, kStMetadata, kName, kJsonDepth, kIo.
 Header read_header(const ByteSource& source, std::uint64_t offset = 0,

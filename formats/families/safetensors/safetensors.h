@@ -17,8 +17,16 @@ namespace fsdp::formats::safetensors {
 // Returns whether the file begins like a safetensors file: a plausible length, then '{'.
 bool looks_like_safetensors(const ByteSource& source);
 
+// What opening does about files that are missing, cut off or unreadable.
+enum class Damage {
+  kRefused,
+  kGoneAround,  // they become findings; the index has what lies in the others.  The findings name
+                // each key that the index of Hugging Face has and the files lack.
+};
+
 // Opens one file.  Throws: what read_header throws, beginning with the path.
-std::unique_ptr<StoredCheckpoint> open_file(const std::filesystem::path& path);
+std::unique_ptr<StoredCheckpoint> open_file(const std::filesystem::path& path,
+                                            Damage damage = Damage::kRefused);
 
 // Opens a folder that holds *.safetensors.  An index file (*.safetensors.index.json) lists the
 // files and tensors.  Otherwise every file is read, and offsets in the headers, if any, join the
@@ -26,7 +34,8 @@ std::unique_ptr<StoredCheckpoint> open_file(const std::filesystem::path& path);
 // disagree, several indexes, a rank's file is missing, two files hold a tensor), kNotFound if there
 // is no safetensors file, kDtype, kRank; what read_header throws.
 std::unique_ptr<StoredCheckpoint> open_folder(
-    const std::filesystem::path& folder, const std::optional<std::string>& index = std::nullopt);
+    const std::filesystem::path& folder, const std::optional<std::string>& index = std::nullopt,
+    Damage damage = Damage::kRefused);
 
 // Returns whether the folder holds a *.safetensors file or an index of such files.
 bool is_safetensors_folder(const Listing& folder);

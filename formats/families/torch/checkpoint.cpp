@@ -7,6 +7,7 @@
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
 #include "formats/bytes/files/file.h"
+#include "formats/containers/zip/cut_archive.h"
 #include "formats/families/torch/stored_file.h"
 #include "formats/families/torch/torch.h"
 #include "formats/state/checkpoint/parallel_check.h"
@@ -17,11 +18,12 @@ namespace {
 
 class TorchSaveCheckpoint : public StoredCheckpoint {
  public:
-  explicit TorchSaveCheckpoint(std::shared_ptr<const File> file) : file_(std::move(file)) {
+  explicit TorchSaveCheckpoint(std::shared_ptr<const File> file, bool cut = false)
+      : file_(std::move(file)) {
     std::vector<Leaf> leaves;
     in_context(file_->name(), [&] {
       expect_directory();
-      torch_ = read_torch_save(*file_);
+      torch_ = cut ? read_cut_torch_file(*with_new_directory(*file_)) : read_torch_save(*file_);
       leaves = leaves_of(torch_.root);
     });
     description_ = {file_->name(), "torch", torch_.legacy ? "legacy" : "zip"};
@@ -131,7 +133,12 @@ class TorchSaveCheckpoint : public StoredCheckpoint {
       leaf.key = joined(leaf.path);
     }
     if (const auto tensor = dense_tensor(leaf.value)) {
-      const StorageRecord& record = torch_.records.at(tensor->storage->key);
+      const auto found = torch_.records.find(tensor->storage->key);
+      // A record that is gone lies behind what is left of the file.
+      const StorageRecord record =
+          found == torch_.records.end()
+              ? StorageRecord{.offset = file_->size(), .bytes = 1, .compressed_bytes = 1}
+              : found->second;
       TensorEntry entry{leaf.key, leaf.path, tensor->dtype, tensor->shape,
                         ChunkList(tensor->shape.size())};
       const Box whole = whole_box(entry.shape);
@@ -162,6 +169,10 @@ class TorchSaveCheckpoint : public StoredCheckpoint {
 
 std::unique_ptr<StoredCheckpoint> open_torch_save(const std::filesystem::path& path) {
   return std::make_unique<TorchSaveCheckpoint>(file_at(path));
+}
+
+std::unique_ptr<StoredCheckpoint> open_cut_torch_save(const std::filesystem::path& path) {
+  return std::make_unique<TorchSaveCheckpoint>(file_at(path), true);
 }
 
 }  // namespace fsdp::formats

@@ -167,8 +167,10 @@ TorchStream sniff_torch_stream(const ByteSource& source) {
   return TorchStream::kOther;
 }
 
-TorchFile read_torch_file(const ByteSource& whole, std::uint64_t archive,
-                          const ZipHeaderReading& reading) {
+namespace {
+
+TorchFile read_archive(const ByteSource& whole, std::uint64_t archive,
+                       const ZipHeaderReading& reading, bool cut) {
   switch (sniff_torch_stream(whole)) {
     case TorchStream::kLegacy:
       return read_torch_legacy(whole, archive);
@@ -203,7 +205,8 @@ TorchFile read_torch_file(const ByteSource& whole, std::uint64_t archive,
   if (pickle == nullptr)
     throw Error(ErrorCode::kRecordMissing,
                 cat("record ", quote(prefix + "data.pkl"), " is missing"));
-  check_version(source, zip, prefix, check_crc);
+  if (!cut || zip.find(prefix + "version") != nullptr)
+    check_version(source, zip, prefix, check_crc);
   file.big_endian = read_byteorder(source, zip, prefix, check_crc);
 
   TorchPickleHost host(archive);
@@ -221,6 +224,7 @@ TorchFile read_torch_file(const ByteSource& whole, std::uint64_t archive,
   file.storages = host.storages();
   for (const StorageRef& storage : file.storages) {
     const ZipEntry* entry = zip.find(prefix + "data/" + storage.key);
+    if (entry == nullptr && cut) continue;
     if (entry == nullptr) {
       throw Error(ErrorCode::kRecordMissing,
                   cat("record ", quote(prefix + "data/" + storage.key), " is missing"));
@@ -239,6 +243,17 @@ TorchFile read_torch_file(const ByteSource& whole, std::uint64_t archive,
     file.records.emplace(storage.key, record);
   }
   return file;
+}
+
+}  // namespace
+
+TorchFile read_torch_file(const ByteSource& source, std::uint64_t archive,
+                          const ZipHeaderReading& reading) {
+  return read_archive(source, archive, reading, false);
+}
+
+TorchFile read_cut_torch_file(const ByteSource& source) {
+  return read_archive(source, 0, {}, true);
 }
 
 ChunkData storage_data(const TorchFile& file, const StorageRef& storage, const StreamPlace& place,

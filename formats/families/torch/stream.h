@@ -69,6 +69,10 @@ inline constexpr std::uint64_t kTorchDirectoryBytes = 1U << 20U;
 TorchFile read_torch_file(const ByteSource& source, std::uint64_t archive = 0,
                           const ZipHeaderReading& reading = {});
 
+// Does the same for an archive that was cut off (with_new_directory): the marks behind the data may
+// be missing, and storages, which `records` then lacks.
+TorchFile read_cut_torch_file(const ByteSource& source);
+
 // The place of a stream in a checkpoint.
 struct StreamPlace {
   std::shared_ptr<const ByteSource> source;

@@ -17,6 +17,11 @@ namespace fsdp::formats {
 // Opens a torch.save file.  Throws: what read_torch_file throws, beginning with the path.
 std::unique_ptr<StoredCheckpoint> open_torch_save(const std::filesystem::path& path);
 
+// Opens a torch.save archive that lost its end, or whose directory is damaged: tensors behind the
+// first record that is not whole lie past the end of the file.  Throws: what with_new_directory and
+// read_cut_torch_file throw, beginning with the path.
+std::unique_ptr<StoredCheckpoint> open_cut_torch_save(const std::filesystem::path& path);
+
 // Weights in several torch.save files with an index that names the file of each tensor:
 // pytorch_model-00001-of-00002.bin and pytorch_model.bin.index.json.
 // Source: transformers/modeling_utils.py of Transformers 4.57, save_model of Accelerate 1.15;

@@ -64,6 +64,9 @@ class Checkpoint {
   // Narrows the index to the keys for which `keep` returns true.
   void keep(const std::function<bool(const std::string&)>& keep) { keep_entries(index_, keep); }
 
+  // Removes the findings, for a caller that has dealt with them.
+  void forget_findings() { findings_.clear(); }
+
   // Locates the elements of a chunk.  Reads its headers and compares them with the index.
   // Throws: kDtype, kShape, kUnsupported (quantized, sparse), and the errors of the containers,
   // with file and key.

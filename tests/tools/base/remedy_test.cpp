@@ -37,13 +37,13 @@ TEST_F(RemedyTest, each_remedy_has_its_words) {
       {ErrorCode::kUnsupported, {Remedy::kExclude, "k"}, "leave it out with --exclude 'k'"},
       {ErrorCode::kShardMissing,
        {Remedy::kTakeWhole},
-       "fsdp-ckpt consolidate --keys takes the undamaged keys"},
+       "fsdp-ckpt salvage PATH OUT takes what is whole"},
       {ErrorCode::kZipCrc, take_from_hint("a.b"),
-       "fsdp-ckpt set PATH OUT --take-from OTHER --take 'a.b' --replace takes it from another "
-       "checkpoint"},
+       "fsdp-ckpt salvage PATH OUT --from OTHER takes what is not whole from another checkpoint"},
       {ErrorCode::kNoMetadata,
        {Remedy::kEarlier},
-       "fsdp-ckpt latest on the run's folder prints the newest sound checkpoint"},
+       "fsdp-ckpt salvage PATH OUT makes it again from another step, fsdp-ckpt latest on the run's "
+       "folder prints the newest sound checkpoint"},
       {ErrorCode::kUnsealed, {Remedy::kSeal}, "fsdp-ckpt seal writes one"},
       {ErrorCode::kShape,
        {Remedy::kResizeTables, "32000"},
@@ -69,12 +69,11 @@ TEST_F(RemedyTest, a_missing_file_leaves_whole_tensors_to_be_taken) {
   std::filesystem::remove(folder + "/__1_0.distcp");
   const std::string words =
       "__1_0.distcp: file is missing; 92 items lie in it, the first is 'app.model.emb.weight'; 1 "
-      "of 80 tensors is whole; fsdp-ckpt consolidate --keys takes the undamaged keys\n";
+      "of 80 tensors is whole; fsdp-ckpt salvage PATH OUT takes what is whole\n";
   EXPECT_THAT(run_cli({"verify", folder}).out, HasSubstr(words));
   EXPECT_THAT(run_cli({"consolidate", folder, path("all.pt")}).err, EndsWith(words));
-  const CliResult taken =
-      run_cli({"consolidate", folder, path("one.pt"), "-k", "app.model.steps_seen"});
-  EXPECT_EQ(taken.status, 0) << taken.err;
+  const CliResult taken = run_cli({"salvage", folder, path("one.pt")});
+  EXPECT_EQ(taken.status, 1) << taken.err;
   EXPECT_EQ(
       run_cli({"diff", path("one.pt"), golden_path(kFolder), "-k", "app.model.steps_seen"}).status,
       0);
@@ -82,13 +81,14 @@ TEST_F(RemedyTest, a_missing_file_leaves_whole_tensors_to_be_taken) {
   std::filesystem::remove(folder + "/__0_0.distcp");
   const CliResult none = run_cli({"verify", folder});
   EXPECT_THAT(none.out, HasSubstr("; 0 of 80 tensors are whole\n"));
-  EXPECT_THAT(none.out, Not(HasSubstr("takes the undamaged keys")));
+  EXPECT_THAT(none.out, Not(HasSubstr("takes what is whole")));
 }
 
 TEST_F(RemedyTest, a_damaged_tensor_is_taken_from_another_checkpoint) {
   const std::string whole = golden_path(kFolder);
   const std::string key = "app.model.blocks.0.up.weight";
-  const std::string words = " --take '" + key + "' --replace takes it from another checkpoint\n";
+  const std::string words =
+      "; fsdp-ckpt salvage PATH OUT --from OTHER takes what is not whole from another checkpoint\n";
   const std::string folder = copy_of(kFolder, "folder");
   flip(folder + "/__1_0.distcp", 25'709);
   ASSERT_EQ(run_cli({"consolidate", whole, path("file.pt")}).status, 0);
@@ -106,8 +106,7 @@ TEST_F(RemedyTest, a_damaged_tensor_is_taken_from_another_checkpoint) {
     EXPECT_THAT(run_cli({"consolidate", damaged, path("o.pt")}).err,
                 EndsWith(damaged == file ? "; fsdp-ckpt verify names its keys\n" : words));
     const std::string out = damaged == file ? path("mended.pt") : path("mended");
-    const CliResult mended =
-        run_cli({"set", damaged, out, "--take-from", whole, "--take", key, "--replace"});
+    const CliResult mended = run_cli({"salvage", damaged, out, "--from", whole});
     EXPECT_EQ(mended.status, 0) << mended.err;
     EXPECT_EQ(run_cli({"verify", out}).status, 0);
     EXPECT_EQ(run_cli({"diff", out, whole}).status, 0);
@@ -120,9 +119,13 @@ TEST_F(RemedyTest, a_folder_without_metadata_leads_to_the_run) {
   const std::string folder = copy_of(kFolder, "run/step-2");
   std::filesystem::remove(folder + "/.metadata");
   const std::string words =
-      "; fsdp-ckpt latest on the run's folder prints the newest sound checkpoint\n";
+      "; fsdp-ckpt salvage PATH OUT makes it again from another step, fsdp-ckpt latest on the "
+      "run's "
+      "folder prints the newest sound checkpoint\n";
   EXPECT_THAT(run_cli({"verify", folder}).out, HasSubstr("or is still running" + words));
   EXPECT_THAT(run_cli({"consolidate", folder, path("o.pt")}).err, EndsWith(words));
+  EXPECT_EQ(run_cli({"salvage", folder, path("again")}).status, 0);
+  EXPECT_EQ(run_cli({"diff", path("again"), whole}).status, 0);
   EXPECT_EQ(run_cli({"latest", path("run")}).out, whole + "\n");
 }
 

@@ -73,6 +73,7 @@ TEST_F(WordsTest, a_selection_that_matches_nothing_is_refused_in_every_verb) {
       {"set", source, out, "step=1"},
       {"resize-vocab", source, out, "--to", "dcp", "--size", "5", "--table", "app.model.emb.*"},
       {"groups", source, out, "--split", "**.bias"},
+      {"salvage", source, out},
       {"extract", source, "step"}};
   for (std::vector<std::string> verb : verbs) {
     verb.insert(verb.end(), {"-k", "no.such.**"});

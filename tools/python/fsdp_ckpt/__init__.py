@@ -27,19 +27,19 @@ from ._results import (Answer, BuiltinMap, BuiltinMaps, Chunk, Comparison, Diffe
                        Through, Tolerance, Totals, Unread, Value, Verification, Verified)
 from ._verbs import (average, consolidate, convert, diff, export_model, extract, extract_lora, groups, import_model, inspect,
                      inspect_globals, inspect_run, latest, map_model, map_rules, maps, merge_lora, prune, rekey, rename,
-                     reshard, resize_vocab, seal, set_values, shard, stats, verify, verify_run)
+                     reshard, resize_vocab, salvage, seal, set_values, shard, stats, verify, verify_run)
 from ._written import (Averaged, EditedGroup, EditedOptimizer, Exported, ExtractedAdapter, ExtractedWeight, GroupsEdited,
-                       Imported, MapStep, MapTensor, Mapped, Merged, OptimizerKeys, OptionChange, Output, Rekeyed, Rename,
-                       Renamed, Resharded, ResizedTensor, RuleScope, TakenKey, ValueChange, ValuesSet, VocabularyResized, Written)
+                       Imported, LostChunk, MapStep, MapTensor, Mapped, Merged, OptimizerKeys, OptionChange, Output, Rekeyed, Rename,
+                       Renamed, Resharded, ResizedTensor, RuleScope, Salvaged, SalvagedKey, SourceFile, TakenKey, ValueChange, ValuesSet, VocabularyResized, Written)
 
 __all__ = ["Answer", "Averaged", "BuiltinMap", "BuiltinMaps", "Chunk", "Comparison", "Difference", "DtypeStats",
            "EditedGroup", "EditedOptimizer", "Exported", "ExtractedAdapter", "ExtractedFile", "ExtractedWeight", "Extraction",
            "File", "Finding", "FsdpCkptError", "Gate", "GlobalName", "Globals", "Group", "GroupsEdited", "Imported",
-           "Inspection", "Kept", "Latest", "Listed", "MapStep", "MapTensor", "Mapped", "Merged", "OptimizerKeys",
+           "Inspection", "Kept", "Latest", "Listed", "LostChunk", "MapStep", "MapTensor", "Mapped", "Merged", "OptimizerKeys",
            "OptionChange", "Output", "Part", "PassedOver", "Progress", "Pruned", "Rekeyed", "Removed", "Rename",
-           "Renamed", "Resharded", "ResizedTensor", "Rounded", "RuleScope", "RunInspection", "RunVerification", "SealState", "Sealed", "Statistics",
+           "Renamed", "Resharded", "ResizedTensor", "Rounded", "RuleScope", "RunInspection", "RunVerification", "Salvaged", "SalvagedKey", "SealState", "Sealed", "SourceFile", "Statistics",
            "TakenKey", "Tensor", "TensorStats", "Through", "Tolerance", "Totals", "Unread", "Value", "ValueChange", "ValuesSet", "Verification",
            "Verified", "VocabularyResized", "Written", "average", "consolidate", "convert", "diff", "export_model", "extract",
            "extract_lora", "groups", "import_model", "inspect", "inspect_globals", "inspect_run", "latest", "map_model",
-           "map_rules", "maps", "merge_lora", "program", "prune", "rekey", "rename", "reshard", "resize_vocab", "run", "seal",
+           "map_rules", "maps", "merge_lora", "program", "prune", "rekey", "rename", "reshard", "resize_vocab", "run", "salvage", "seal",
            "set_values", "shard", "stats", "verify", "verify_run", "version"]

@@ -19,7 +19,7 @@ from ._process import FsdpCkptError, Progress, ask
 from ._results import (Answer, BuiltinMap, BuiltinMaps, Comparison, Extraction, Globals, Inspection, Latest, Pruned,
                        RunInspection, RunVerification, Sealed, Statistics, Verification, answer_of)
 from ._written import (Averaged, Exported, ExtractedAdapter, GroupsEdited, Imported, Mapped, Merged, Output, Rekeyed, Renamed,
-                       Resharded, ValuesSet, VocabularyResized)
+                       Resharded, Salvaged, ValuesSet, VocabularyResized)
 
 Path = Union[str, "os.PathLike[str]"]
 Globs = Union[str, Sequence[str], None]
@@ -78,6 +78,9 @@ def _no(answer: Any) -> Tuple[str, str, List[Any]]:
         return "FAILED", f"{answer.path}: not everything could be looked into", []
     if isinstance(answer, Inspection):
         return "LIMIT", f"{answer.path}: larger than max_bytes", []
+    if isinstance(answer, Salvaged):
+        gone = [one.key for one in answer.keys if one.origin is None]
+        return "FAILED", f"{answer.path}: {len(gone)} keys stay lost: {', '.join(gone[:5])}", []
     return "FAILED", "the answer is no", []
 
 
@@ -167,6 +170,17 @@ def seal(path: Path, *, dry_run: bool = False, force: bool = False, sync: bool =
     """Leaves sizes and checksums of a sound checkpoint's files beside them, for verify."""
     return _asked(Sealed, "seal", [_path(path)], {
         "dry_run": dry_run, "force": force, "sync": sync, "allow_global": allow_global, "threads": threads,
+        "max_memory": max_memory}, progress, check)
+
+
+def salvage(path: Path, out: Path, *, from_: Optional[Path] = None, step: Optional[int] = None, to: Optional[str] = None,
+            dry_run: bool = False, force: bool = False, sync: bool = True, seal: bool = False, keys: Globs = None,
+            exclude: Globs = None, allow_global: Globs = None, threads: Optional[int] = None, max_memory: Size = None,
+            progress: OnProgress = None, check: bool = True) -> Salvaged:
+    """Takes everything that is whole from a damaged checkpoint, and the rest from another one; raises if something stays lost."""
+    return _asked(Salvaged, "salvage", [_path(path), _path(out)], {
+        "from": None if from_ is None else _path(from_), "step": step, "to": to, "dry_run": dry_run, "force": force,
+        "sync": sync, "seal": seal, "keys": keys, "exclude": exclude, "allow_global": allow_global, "threads": threads,
         "max_memory": max_memory}, progress, check)
 
 

@@ -216,6 +216,46 @@ class RuleScope:
 
 
 @dataclass(frozen=True)
+class LostChunk:
+    offset: List[int]
+    shape: List[int]
+
+
+@dataclass(frozen=True)
+class SalvagedKey:
+    key: str
+    kind: str               # tensor, value or unknown
+    state: str              # whole, unchecked, partly or lost
+    origin: Optional[str]   # the checkpoint that the output has it from
+    lost: List[LostChunk]
+    why: Optional[str]
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    name: str
+    bytes: Optional[int]
+    modified: Optional[float]
+    steps: List[int]
+    tied: bool              # something tells that it is of the same save as the others
+
+
+@dataclass(frozen=True)
+class Salvaged(Written):
+    metadata: Optional[str]
+    from_: Optional[str]
+    names_known: bool
+    whole: int
+    unchecked: int
+    partly: int
+    lost: int
+    taken: int
+    keys: List[SalvagedKey]
+    sources: List[SourceFile]
+    dequantized: Optional[Dict[str, int]] = None
+
+
+@dataclass(frozen=True)
 class Output(Written):
     dequantized: Optional[Dict[str, int]] = None
     wrappers: Optional[List[str]] = None

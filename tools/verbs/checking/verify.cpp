@@ -112,8 +112,11 @@ std::string checks_text(const VerifyCommand& command, const Examination& outcome
                 matches_whole(outcome.sealing) ? " have no checksum of their own"
                                                : " carry no checksum: structure only");
   }
-  if (sealing_text(outcome.sealing).empty())
+  if (sealing_text(outcome.sealing).empty()) {
     text += report.bytes_unchecked != 0 ? "; no seal" : "; no seal: structure and checksums only";
+    // Files of another save have the same names and sizes, and checksums of their own.
+    if (outcome.files > 1) text += ", not whether all files are of one save";
+  }
   return text;
 }
 

@@ -1,0 +1,315 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Damages every file of checkpoints, one at a time, and compares what `salvage` writes with what PyTorch read of the undamaged ones.
+
+  python check_salvage.py CASE... --tool PATH [--tries 2] [--seed N]
+a CASE holds ckpt/ and truth.json, or full.pt and full_truth.json.
+
+Each file is lost, cut off, gets a flipped bit, and is swapped with that of another step (made here by PyTorch, item by item, with the same layout).
+1. Every tensor and value that is written is that of the source, bit for bit, unless the report says that no checksum tells.
+2. What PyTorch's metadata say lies outside of the damage is written.    3. The source stays as it was, and a refusal writes nothing.
+4. A swapped file is found by its step counts, or the report says that nothing ties it to the others.
+5. A lost `.metadata` is made again from the other step, and nothing is lost then.    6. `--from` takes the rest, named in the report.
+"""
+import argparse
+import collections
+import hashlib
+import io
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import warnings
+
+warnings.simplefilter("ignore")
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path += [HERE, os.path.join(os.path.dirname(HERE), "support")]
+
+import torch
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.default_planner import _EmptyStateDictLoadPlanner
+from torch.distributed.checkpoint.state_dict_loader import _load_state_dict
+
+import truth
+
+counts = collections.Counter()
+
+
+class Failure(Exception):
+    pass
+
+
+def check(condition, message):
+    if not condition:
+        raise Failure(message)
+
+
+def files_of(folder):
+    return sorted(os.path.relpath(os.path.join(at, name), folder) for at, _, names in os.walk(folder) for name in names)
+
+
+def digest(folder):
+    return {name: hashlib.sha256(open(os.path.join(folder, name), "rb").read()).hexdigest() for name in files_of(folder)}
+
+
+def dotted(items):
+    return {path.replace("/", "."): leaf for path, leaf in items.items()}
+
+
+def read_by_torch(folder):
+    state = {}
+    _load_state_dict(state, dcp.FileSystemReader(folder), planner=_EmptyStateDictLoadPlanner(), no_dist=True)
+    return dotted(truth.flat(state))
+
+
+class Case:
+    """A checkpoint, and what PyTorch knows of it."""
+
+    def __init__(self, folder, tool, scratch):
+        self.name, self.tool, self.scratch = os.path.basename(folder), tool, scratch
+        self.inside = "full.pt" if os.path.exists(os.path.join(folder, "full.pt")) else ""   # what is named, in `source`
+        self.source = os.path.join(folder, "ckpt")
+        if self.inside:
+            self.source = os.path.join(scratch, "source")
+            os.mkdir(self.source)
+            shutil.copy(os.path.join(folder, self.inside), self.source)
+        self.files = files_of(self.source)
+        with open(os.path.join(folder, "full_truth.json" if self.inside else "truth.json"), encoding="utf-8") as file:
+            described = json.load(file)
+        if "items" not in described:
+            described["items"] = truth.flat(torch.load(os.path.join(self.source, self.inside), weights_only=False))
+        self.truth = dotted(described["items"])
+        self.weights_only = described.get("weights_only", True)
+        self.allow = [x for g in described.get("allow", []) for x in ("--allow-global", g)]
+        self.items = collections.defaultdict(list)   # key -> (file, begin, end)
+        self.metadata = None
+        if ".metadata" in self.files and not any(name.endswith((".pt", ".json")) for name in self.files):
+            try:
+                self.metadata = dcp.FileSystemReader(self.source).read_metadata()
+            except Exception:
+                pass
+        if self.metadata is not None:
+            for index, info in self.metadata.storage_data.items():
+                self.items[index.fqn].append((info.relative_path, info.offset, info.offset + info.length))
+        self.blob = any(os.path.exists(os.path.join(self.source, f)) and b'"dtype"' in open(os.path.join(self.source, f), "rb").read(1 << 16)
+                        for f in self.files if f.endswith(".distcp"))
+        self.steps = {leaf for key, leaf in self._steps()}
+        self.sibling = self._other_step()
+
+    def _steps(self):
+        if self.metadata is None or self.blob:
+            return
+        for key, places in self.items.items():
+            if ".state." in "." + key and key.endswith(".step"):
+                for file, begin, end in places:
+                    try:
+                        yield key, int(torch.load(io.BytesIO(self.bytes_of(file)[begin:end]), weights_only=False))
+                    except Exception:
+                        return
+
+    def bytes_of(self, file):
+        with open(os.path.join(self.source, file), "rb") as data:
+            return data.read()
+
+    def _other_step(self):
+        """Writes another step of the same layout: every number is one more.  None where its items cannot have the same sizes."""
+        if self.metadata is None or self.blob or not self.items:
+            return None
+        folder = os.path.join(self.scratch, "apart", "step-2")   # not beside the damaged one
+        shutil.copytree(self.source, folder)
+        changed = {name: bytearray(self.bytes_of(name)) for name in self.files if name.endswith(".distcp")}
+        for key, places in self.items.items():
+            for file, begin, end in places:
+                try:
+                    item = torch.load(io.BytesIO(bytes(changed[file][begin:end])), weights_only=False)
+                except Exception:
+                    return None
+                if not (isinstance(item, torch.Tensor) and type(item) is torch.Tensor and item.layout is torch.strided and item.numel()) and not (
+                        isinstance(item, int) and key.endswith(".step")):
+                    continue
+                try:
+                    more = ~item if getattr(item, "dtype", None) is torch.bool else item + 1
+                    buffer = io.BytesIO()
+                    torch.save(more, buffer)
+                except Exception:
+                    continue
+                if len(buffer.getvalue()) != end - begin:
+                    continue
+                changed[file][begin:end] = buffer.getvalue()
+        for name, data in changed.items():
+            with open(os.path.join(folder, name), "wb") as out:
+                out.write(data)
+        try:
+            self.other_truth = read_by_torch(folder)
+        except Exception:
+            return None
+        return folder
+
+    def salvage(self, damaged, *options):
+        """Returns the status, the report and the leaves of the output; and checks that the source stays."""
+        before = digest(damaged)
+        out = os.path.join(self.scratch, "out.pt")
+        for stale in (out, out + ".salvage.json"):
+            if os.path.exists(stale):
+                os.remove(stale)
+        done = subprocess.run([self.tool, "salvage", os.path.join(damaged, self.inside), out, "--to", "pt", "--json", "--no-sync", *self.allow, *options],
+                              capture_output=True, text=True)
+        counts["runs"] += 1
+        check(done.returncode in (0, 1, 2), f"status {done.returncode}: {done.stderr[-1000:]}")
+        check(digest(damaged) == before, "the source was changed")
+        if done.returncode == 2:
+            counts["refused"] += 1
+            check(not os.path.exists(out) and not os.path.exists(out + ".salvage.json"), "a refusal left an output")
+            return 2, done.stdout + done.stderr, {}
+        report = json.loads(done.stdout)
+        beside = json.load(open(out + ".salvage.json", encoding="utf-8"))
+        check(beside["keys"] == report["keys"], "the report beside the output is another one")
+        return done.returncode, report, dotted(truth.flat(torch.load(out, weights_only=self.weights_only)))
+
+    def compare(self, report, written, origin):
+        """Compares all that was written with the truth of its origin.  Returns the usable keys of the source."""
+        states = {entry["key"]: entry for entry in report["keys"]}
+        for key, leaf in written.items():
+            entry = states.get(key)
+            if entry is None:   # a part of a value
+                parts = [known for known in states if key.startswith(known + ".") or known == ""]
+                entry = states[max(parts, key=len)] if parts else {"state": "whole", "origin": os.path.join(origin, self.inside)}
+            if entry["origin"] is None:
+                check(leaf.get("value") == "None", f"{key} is {entry['state']}, and was written")
+                continue
+            own = entry["origin"] == os.path.join(origin, self.inside)
+            want = self.truth if own else self.other_truth
+            if entry["state"] == "unchecked" and own:
+                counts["unchecked leaves"] += 1
+                continue
+            check(key in want, f"{key} is not a key of the source")
+            same = all(leaf.get(part) == want[key].get(part) for part in ("dtype", "shape", "sha256", "value", "empty"))
+            check(same, f"{key} ({entry['state']}): expected {want[key]}, found {leaf}")
+            counts["leaves compared"] += 1
+        return {key for key, entry in states.items() if entry["state"] in ("whole", "unchecked")}
+
+    def expect(self, usable, hit):
+        """Checks that every key whose items the damage did not hit is usable.  `hit(file, begin, end)`"""
+        if self.blob:
+            return
+        for key, places in self.items.items():
+            if not any(hit(*place) for place in places):
+                check(key in usable, f"{key} lies outside of the damage, and is not whole")
+                counts["whole keys"] += 1
+            elif all(hit(*place) for place in places):
+                counts["hit keys"] += 1
+
+    def damaged(self):
+        folder = os.path.join(self.scratch, "step-1")
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(self.source, folder)
+        return folder
+
+    def run(self, tries, rng):
+        folder = self.damaged()
+        status, report, written = self.salvage(folder)
+        if status == 2:   # what is refused undamaged is refused damaged
+            counts["cases refused"] += 1
+            return
+        check(status == 0, f"undamaged: {report}")
+        usable = self.compare(report, written, folder)
+        self.expect(usable, lambda *_: False)
+        for file in self.files:
+            at = os.path.join(folder, file)
+            size = os.path.getsize(at)
+            kinds = ["lost"] + ["cut", "flip"] * tries * bool(size) + ["swap"] * (self.sibling is not None)
+            for kind in kinds:
+                folder = self.damaged()
+                place = rng.randrange(size) if size else 0
+                bit = rng.randrange(8)
+                what = f"{self.name}: {file}: {kind} at byte {place} bit {bit}"
+                try:
+                    self.one(folder, file, kind, place, bit)
+                except Failure as failure:
+                    raise Failure(f"{what}: {failure}") from None
+
+    def one(self, folder, file, kind, place, bit):
+        at = os.path.join(folder, file)
+        data = bytearray(self.bytes_of(file))
+        if kind == "lost":
+            os.remove(at)
+        elif kind == "swap":
+            shutil.copy(os.path.join(self.sibling, file), at)
+        else:
+            if kind == "cut":
+                del data[place:]
+            else:
+                data[place] ^= 1 << bit
+            with open(at, "wb") as out:
+                out.write(data)
+        status, report, written = self.salvage(folder)
+        if kind == "swap":
+            self.swapped(folder, file, status, report, written)
+            return
+        if status != 2:
+            usable = self.compare(report, written, folder)
+            if file != ".metadata" and kind != "flip":
+                first = 0 if kind == "lost" else place
+                self.expect(usable, lambda f, begin, end: f == file and end > first)
+            elif file != ".metadata":
+                self.expect(usable, lambda f, begin, end: f == file and begin <= place < end)
+        if self.sibling is None:
+            return
+        if file == ".metadata":
+            beside = os.path.join(self.scratch, "step-2")
+            shutil.copytree(self.sibling, beside)
+            status, report, written = self.salvage(folder)
+            shutil.rmtree(beside)
+            if kind == "lost":
+                check(status == 0 and report["metadata"], f"made again: {report}")
+                self.expect(self.compare(report, written, folder), lambda *_: False)
+            elif status != 2:
+                self.compare(report, written, folder)
+        elif kind == "lost":
+            status, report, written = self.salvage(folder, "--from", self.sibling)
+            check(status == 0, f"--from: {report}")
+            self.compare(report, written, folder)
+            check(report["taken"] > 0 or not any(f == file for p in self.items.values() for f, _, _ in p), "nothing was taken")
+
+    def swapped(self, folder, file, status, report, written):
+        if file == ".metadata":   # the other step's are the same
+            check(status != 2, report)
+            self.compare(report, written, folder)
+        elif status == 2:
+            check("MISMATCH" in report and "--step N" in report, report)
+            counts["mixtures found"] += 1
+            status, report, written = self.salvage(folder, "--step", str(max(self.steps)))
+            check(status != 2, report)
+            self.compare(report, written, folder)
+        else:
+            loose = {source["name"] for source in report["sources"] if not source["tied"]}
+            other = {key for key, leaf in written.items() if key in self.truth and leaf != self.truth[key]}
+            check(not other or file in loose, f"{sorted(other)[:3]} are of another step, and {file} counts as tied")
+            counts["swaps that nothing tells"] += bool(other)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("cases", nargs="+")
+    parser.add_argument("--tool", required=True)
+    parser.add_argument("--tries", type=int, default=2)
+    parser.add_argument("--seed", type=int, default=1)
+    args = parser.parse_args()
+    failed = 0
+    for folder in args.cases:
+        with tempfile.TemporaryDirectory() as scratch:
+            try:
+                Case(folder, args.tool, scratch).run(args.tries, random.Random(f"{args.seed} {os.path.basename(folder)}"))
+            except Failure as failure:
+                failed += 1
+                print(f"FAILED {failure}")
+    print(f"seed {args.seed}, {len(args.cases)} cases: " + ", ".join(f"{number:,} {what}" for what, number in sorted(counts.items())))
+    enough = counts["leaves compared"] > 100 and counts["whole keys"] > 100
+    sys.exit(bool(failed) or not enough)
+
+
+if __name__ == "__main__":
+    main()
