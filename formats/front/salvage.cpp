@@ -13,6 +13,7 @@
 #include "formats/bytes/files/file_times.h"
 #include "formats/bytes/store/place.h"
 #include "formats/containers/names/unsafe_names.h"
+#include "formats/families/checks/seal_check.h"
 #include "formats/families/checks/step_counts.h"
 #include "formats/families/dcp/checkpoint.h"
 #include "formats/families/dcp/names.h"
@@ -221,7 +222,6 @@ class Judge {
         bad_[file->second].push_back({.why = why});
       }
     }
-    out_.findings = report_->findings;
   }
 
   // Returns the number of the file that a seal of the place names; nothing if it is another's.
@@ -238,8 +238,6 @@ class Judge {
     VerifyOptions options = options_.verify;
     options.crcs = &crcs_;
     const SealReport report = check_seal(*place, options);
-    out_.seal = report.state;
-    out_.findings.insert(out_.findings.end(), report.findings.begin(), report.findings.end());
     if (report.state == SealState::kUnreadable) return;
     std::vector<const Finding*> differs(numbers_.size());
     for (const Finding& finding : report.findings) {

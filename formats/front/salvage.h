@@ -10,7 +10,6 @@
 #include <string>
 #include <vector>
 
-#include "formats/families/checks/seal_check.h"
 #include "formats/state/checkpoint/checkpoint.h"
 #include "formats/state/model/box.h"
 
@@ -49,8 +48,6 @@ struct Salvaged {
   std::vector<EntryState> values;   // of Index::values
   std::vector<EntryState> gone;     // keys that the index lacks: nothing of them is there
   std::vector<FileState> files;     // of Index::files
-  Findings findings;                // of verify, and of the seal
-  SealState seal = SealState::kNone;
   std::string metadata;  // the file that was read in place of the folder's own `.metadata`; empty
   bool names_known = true;  // whether the keys that lost files held are known
   bool mixed = false;       // files count different steps of one optimizer

@@ -82,7 +82,7 @@ class Case:
         if "items" not in described:
             described["items"] = truth.flat(torch.load(os.path.join(self.source, self.inside), weights_only=False))
         self.truth = dotted(described["items"])
-        self.weights_only = described.get("weights_only", True)
+        self.weights_only = described.get("weights_only", False)
         self.allow = [x for g in described.get("allow", []) for x in ("--allow-global", g)]
         self.items = collections.defaultdict(list)   # key -> (file, begin, end)
         self.metadata = None

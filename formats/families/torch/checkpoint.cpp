@@ -135,10 +135,9 @@ class TorchSaveCheckpoint : public StoredCheckpoint {
     if (const auto tensor = dense_tensor(leaf.value)) {
       const auto found = torch_.records.find(tensor->storage->key);
       // A record that is gone lies behind what is left of the file.
-      const StorageRecord record =
-          found == torch_.records.end()
-              ? StorageRecord{.offset = file_->size(), .bytes = 1, .compressed_bytes = 1}
-              : found->second;
+      const StorageRecord record = found == torch_.records.end()
+                                       ? StorageRecord{file_->size(), 1, 1, {}, false}
+                                       : found->second;
       TensorEntry entry{leaf.key, leaf.path, tensor->dtype, tensor->shape,
                         ChunkList(tensor->shape.size())};
       const Box whole = whole_box(entry.shape);

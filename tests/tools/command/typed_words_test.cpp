@@ -10,7 +10,6 @@
 namespace fsdp::cli {
 namespace {
 
-using testing::AnyOf;
 using testing::HasSubstr;
 using testing::Not;
 

@@ -151,10 +151,13 @@ class SalvageVerb : public Verb {
   static Value whole_content(const Salvaged& found, const CommonOptions& common) {
     std::unordered_map<std::string_view, const EntryState*> states;
     for (const EntryState& state : found.values) states.emplace(state.key, &state);
+    const Value content = formats::content_of(*found.checkpoint);
     std::vector<formats::PlacedLeaf> kept;
-    for (formats::PlacedLeaf& leaf :
-         formats::placed_leaves(formats::content_of(*found.checkpoint))) {
-      if (!common.keys.selects(leaf.was)) continue;
+    bool all = true;
+    for (formats::PlacedLeaf& leaf : formats::placed_leaves(content)) {
+      const bool selected = common.keys.selects(leaf.was);
+      all = all && selected;
+      if (!selected) continue;
       const EntryState* state = nullptr;
       if (const auto tensor = formats::tensor_number(leaf.value)) {
         state = &found.tensors[*tensor];
@@ -164,6 +167,7 @@ class SalvageVerb : public Verb {
         state = at->second;
       }
       if (state != nullptr && !state->usable()) {
+        all = false;
         const bool listed = std::ranges::any_of(leaf.path, [](const formats::PlacedStep& step) {
           return std::holds_alternative<std::int64_t>(step.step) && step.key.is_none();
         });
@@ -172,7 +176,7 @@ class SalvageVerb : public Verb {
       }
       kept.push_back(std::move(leaf));
     }
-    return formats::rebuilt(kept);
+    return all ? content : formats::rebuilt(kept);
   }
 
   void list_entries(const Salvaged& found, const CommonOptions& common) {
@@ -276,7 +280,7 @@ class SalvageVerb : public Verb {
     content = formats::with_objects(content, check);
     content = formats::with_values(source, content);
     content = formats::with_integer_ids(source, content);
-    ReportExtras extras = report_of(found, common);
+    ReportExtras extras = report_of(found);
     note_computed(check, extras);
     if (writing_.dry_run) {
       write_converted(name(), source, content, format, conversion, common, streams,
@@ -327,7 +331,7 @@ class SalvageVerb : public Verb {
         extras.lines);
   }
 
-  ReportExtras report_of(const Salvaged& found, const CommonOptions& common) const {
+  ReportExtras report_of(const Salvaged& found) const {
     ReportExtras extras;
     std::map<std::string, std::int64_t> counts;
     Json::Array keys;
@@ -403,7 +407,6 @@ class SalvageVerb : public Verb {
         "taken", static_cast<std::int64_t>(std::count_if(entries_.begin(), entries_.end(), taken)));
     members.emplace_back("keys", std::move(keys));
     members.emplace_back("sources", std::move(files));
-    (void)common;
     return extras;
   }
 
