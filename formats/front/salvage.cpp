@@ -192,7 +192,7 @@ class Judge {
     note_steps();
     note_gone();
     checkpoint_.check_unchanged();
-    out_.checkpoint->forget_findings();
+    out_.checkpoint->forget_damage([&](const Location& at) { return !fault_of(at).empty(); });
     return std::move(out_);
   }
 

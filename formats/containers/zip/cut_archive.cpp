@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -86,26 +87,38 @@ class DescriptorSearch {
   std::vector<std::byte> buffer_;
 };
 
+// The payloads of an archive, and everything between and behind them anew.
 class RebuiltArchive : public ByteSource {
  public:
-  RebuiltArchive(const ByteSource& front, std::uint64_t bytes, std::vector<std::byte> directory)
-      : front_(front), bytes_(bytes), directory_(std::move(directory)) {}
-  std::uint64_t size() const override { return bytes_ + directory_.size(); }
+  explicit RebuiltArchive(const ByteSource& payloads) : payloads_(payloads) {}
+  // Requires: pieces come in ascending order.
+  void add(std::uint64_t offset, std::span<const std::byte> piece) {
+    pieces_.emplace(offset, std::vector<std::byte>(piece.begin(), piece.end()));
+    size_ = offset + piece.size();
+  }
+  std::uint64_t size() const override { return size_; }
   void read_at(std::uint64_t offset, std::span<std::byte> out) const override {
-    if (offset > size() || out.size() > size() - offset)
-      throw Error(ErrorCode::kTruncated, cat("ends at byte ", size()));
-    const auto first = static_cast<std::size_t>(
-        std::min<std::uint64_t>(out.size(), offset < bytes_ ? bytes_ - offset : 0));
-    if (first != 0) front_.read_at(offset, out.first(first));
-    if (first == out.size()) return;
-    std::memcpy(out.data() + first, directory_.data() + (offset + first - bytes_),
-                out.size() - first);
+    if (offset > size_ || out.size() > size_ - offset)
+      throw Error(ErrorCode::kTruncated, cat("ends at byte ", size_));
+    const std::uint64_t end = offset + out.size();
+    // The last piece reaches past the payloads.
+    const std::uint64_t old = std::min(end, pieces_.rbegin()->first);
+    if (offset < old) payloads_.read_at(offset, out.first(old - offset));
+    auto piece = pieces_.upper_bound(offset);
+    if (piece != pieces_.begin()) --piece;
+    for (; piece != pieces_.end() && piece->first < end; ++piece) {
+      const auto& [begin, bytes] = *piece;
+      const std::uint64_t first = std::max(begin, offset);
+      const std::uint64_t last = std::min(begin + bytes.size(), end);
+      if (first < last)
+        std::memcpy(out.data() + (first - offset), bytes.data() + (first - begin), last - first);
+    }
   }
 
  private:
-  const ByteSource& front_;
-  std::uint64_t bytes_;
-  std::vector<std::byte> directory_;
+  const ByteSource& payloads_;
+  std::map<std::uint64_t, std::vector<std::byte>> pieces_;  // by their offsets
+  std::uint64_t size_ = 0;
 };
 
 }  // namespace
@@ -148,13 +161,10 @@ std::unique_ptr<const ByteSource> with_new_directory(const ByteSource& cut) {
     at = payload.end;
   }
   if (at == 0) throw Error(ErrorCode::kZipEocd, "no record of the archive is whole");
-  std::vector<std::byte> directory;
-  writer->write_structure([&](std::uint64_t offset, std::span<const std::byte> part) {
-    if (offset + part.size() <= at) return;
-    const auto kept = part.subspan(offset < at ? static_cast<std::size_t>(at - offset) : 0);
-    directory.insert(directory.end(), kept.begin(), kept.end());
-  });
-  return std::make_unique<RebuiltArchive>(cut, at, std::move(directory));
+  auto archive = std::make_unique<RebuiltArchive>(cut);
+  writer->write_structure(
+      [&](std::uint64_t offset, std::span<const std::byte> piece) { archive->add(offset, piece); });
+  return archive;
 }
 
 }  // namespace fsdp::formats

@@ -9,8 +9,8 @@
 
 namespace fsdp::formats {
 
-// Returns the bytes of `cut` up to the first record that is not whole, followed by a new directory
-// of the records before it, which matches them as ZipReader wants.  A record is whole if its
+// Returns the payloads of `cut` up to the first record that is not whole, with the headers and the
+// directory that torch.save writes for them.  A record is whole if its
 // descriptor is there and has the size and the CRC-32 of the payload.
 // Lifetime: `cut` outlives the result.
 // Throws: kZipEocd if no record is whole, or the archive is not laid out as torch.save does; kIo.

@@ -79,7 +79,7 @@ class SafetensorsCheckpoint : public TensorFiles {
     }
     add_tensors(headers);
     // The shape of a whole tensor follows from all of its parts, which are not all there.
-    if (description_.layout == "hf-sharded") {
+    if (description_.layout == "hf-sharded" && !index) {
       for (const std::optional<Error>& error : errors) {
         if (error) throw Error(*error);
       }
@@ -258,6 +258,14 @@ std::unique_ptr<StoredCheckpoint> open_folder(const std::filesystem::path& path,
   if (indexes.size() > 1) {
     throw Error(ErrorCode::kIndex, cat(shown, ": has several index files, ", quote(indexes[0]),
                                        " and ", quote(indexes[1]), "; name one of them"));
+  }
+  if (indexes.size() == 1 && damage == Damage::kGoneAround) {
+    try {
+      (void)read_index(*folder, indexes[0]);
+    } catch (const Error& error) {
+      if (is_no_answer(error.code())) throw;
+      indexes.clear();  // the headers have the names as well
+    }
   }
   if (indexes.size() == 1) {
     const FileIndex parsed = read_index(*folder, indexes[0]);

@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "formats/bytes/base/team.h"
@@ -64,8 +65,20 @@ class Checkpoint {
   // Narrows the index to the keys for which `keep` returns true.
   void keep(const std::function<bool(const std::string&)>& keep) { keep_entries(index_, keep); }
 
-  // Removes the findings, for a caller that has dealt with them.
-  void forget_findings() { findings_.clear(); }
+  // Removes damage that the caller has dealt with: the findings, and chunks without elements whose
+  // place `gone` accepts.
+  void forget_damage(const std::function<bool(const Location&)>& gone) {
+    findings_.clear();
+    for (TensorEntry& tensor : index_.tensors) {
+      ChunkList kept(tensor.chunks.rank());
+      for (std::size_t c = 0; c < tensor.chunks.size(); ++c) {
+        const BoxView box = tensor.chunks.box(c);
+        const Location& place = tensor.chunks.location(c);
+        if (volume(box) != 0 || !gone(place)) kept.add(box.offset, box.size, place);
+      }
+      if (kept.size() != tensor.chunks.size()) tensor.chunks = std::move(kept);
+    }
+  }
 
   // Locates the elements of a chunk.  Reads its headers and compares them with the index.
   // Throws: kDtype, kShape, kUnsupported (quantized, sparse), and the errors of the containers,
