@@ -305,7 +305,7 @@ def main():
                 Case(folder, args.tool, scratch).run(args.tries, random.Random(f"{args.seed} {os.path.basename(folder)}"))
             except Failure as failure:
                 failed += 1
-                print(f"FAILED {failure}")
+                print(f"FAILED {failure}", flush=True)
     print(f"seed {args.seed}, {len(args.cases)} cases: " + ", ".join(f"{number:,} {what}" for what, number in sorted(counts.items())))
     enough = counts["leaves compared"] > 100 and counts["whole keys"] > 100
     sys.exit(bool(failed) or not enough)
