@@ -48,8 +48,8 @@ bool fits_in(const Location& location, const FileEntry& file) {
 
 // Returns why metadata do not fit the data files; empty if they do.  `report` receives the findings
 // of the items.
-std::string misfit(const StoredCheckpoint& checkpoint, const VerifyOptions& options,
-                   VerifyReport& report) {
+std::string why_unfit(const StoredCheckpoint& checkpoint, const VerifyOptions& options,
+                      VerifyReport& report) {
   const Index& index = checkpoint.index();
   std::vector<std::uint64_t> ends(index.files.size());
   const auto see = [&](const Location& at) {
@@ -113,7 +113,7 @@ Opened open_with_metadata(const fs::path& folder, const SalvageOptions& options,
       if (kind_of_place(place.folder) != PlaceKind::kFolder || !exists_at(file)) continue;
       Opened opened{dcp::open_dcp(folder, options.verify.allowed_globals, this_process(), &place),
                     VerifyReport{}, escape(file.native())};
-      why = misfit(*opened.checkpoint, options.verify, *opened.report);
+      why = why_unfit(*opened.checkpoint, options.verify, *opened.report);
       if (why.empty()) return opened;
     } catch (const Error& error) {
       if (is_no_answer(error.code())) throw;
@@ -384,9 +384,12 @@ class Judge {
       }
     }
     if (options_.step) take_step(*options_.step);
+    // A count ties files together, not the only file that has one.
+    const auto counted = std::ranges::count_if(
+        out_.files, [](const FileState& file) { return !file.steps.empty(); });
     for (std::size_t f = 0; f < out_.files.size(); ++f) {
-      out_.files[f].tied =
-          sealed_[f] || out_.files.size() == 1 || (!out_.mixed && !out_.files[f].steps.empty());
+      out_.files[f].tied = sealed_[f] || out_.files.size() == 1 ||
+                           (!out_.mixed && counted > 1 && !out_.files[f].steps.empty());
     }
   }
 

@@ -24,7 +24,7 @@ using zip::LocalHeader;
 
 constexpr std::size_t kSearchBytes = 1U << 20U;
 constexpr std::size_t kSignatureBytes = 4;
-constexpr std::array<std::size_t, 2> kDescriptorBytes = {16, 24};
+constexpr std::array<std::size_t, 2> kDescriptorSizes = {16, 24};
 
 // The payload of a record, as its descriptor has it.
 struct Payload {
@@ -43,7 +43,7 @@ class DescriptorSearch {
     constexpr std::array<char, kSignatureBytes> kSignature = {'P', 'K', 7, 8};
     const std::uint64_t size = source_.size();
     std::vector<std::byte> block(kSearchBytes);
-    for (std::uint64_t at = begin_; size - at >= kDescriptorBytes[0];
+    for (std::uint64_t at = begin_; size - at >= kDescriptorSizes[0];
          at += kSearchBytes - kSignatureBytes + 1) {
       const auto part = std::span(block).first(std::min<std::uint64_t>(kSearchBytes, size - at));
       source_.read_at(at, part);
@@ -61,7 +61,7 @@ class DescriptorSearch {
  private:
   // Returns the payload if the bytes at `at` are the descriptor of all bytes before it.
   std::optional<Payload> payload_before(std::uint64_t at) {
-    for (const std::size_t bytes : kDescriptorBytes) {
+    for (const std::size_t bytes : kDescriptorSizes) {
       if (source_.size() - at < bytes) continue;
       const auto descriptor = zip::decode_descriptor(read_bytes(source_, at, bytes));
       if (!descriptor || descriptor->uncompressed_bytes != at - begin_ ||

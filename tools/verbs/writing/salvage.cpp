@@ -22,7 +22,6 @@
 #include "formats/state/content/placed_leaves.h"
 #include "formats/state/rewrite/optimizer_ids.h"
 #include "tools/base/reading.h"
-#include "tools/base/selection.h"
 #include "tools/base/verbs.h"
 #include "tools/text/value_text.h"
 #include "tools/verbs/writing/conversion.h"
@@ -97,12 +96,12 @@ class SalvageVerb : public Verb {
     options.step = step_;
     Salvaged found = formats::salvage(common.path, options);
     const formats::Checkpoint& source = *found.checkpoint;
-    check_selection(common.keys, source.index(), source.description().path);
     refuse_mixture(found);
-    Value content = whole_content(found, common);
+    Value content = selected_content(source, common);
     list_entries(found, common);
     std::shared_ptr<const formats::Checkpoint> whole = std::move(found.checkpoint);
     if (!other_.empty()) take_rest(found, whole, content, common);
+    content = whole_content(found, content);
     if (std::ranges::none_of(entries_, [](const Entry& entry) { return !entry.origin.empty(); })) {
       const std::string why = entries_.empty() ? "" : ", " + entries_.front().state->why;
       throw Error(ErrorCode::kNotFound, cat(formats::escape(common.path), ": nothing is whole", why,
@@ -146,25 +145,22 @@ class SalvageVerb : public Verb {
                     text, "; --step N takes those that count step N as the whole ones"));
   }
 
-  // Returns the content without what is not whole.  In a list, None stands for it: later positions
-  // would get other names.
-  static Value whole_content(const Salvaged& found, const CommonOptions& common) {
+  // Returns the content without what is not whole and was not taken from OTHER.  In a list, None
+  // stands for it: later positions would get other names.
+  Value whole_content(const Salvaged& found, const Value& content) const {
     std::unordered_map<std::string_view, const EntryState*> states;
     for (const EntryState& state : found.values) states.emplace(state.key, &state);
-    const Value content = formats::content_of(*found.checkpoint);
     std::vector<formats::PlacedLeaf> kept;
     bool all = true;
     for (formats::PlacedLeaf& leaf : formats::placed_leaves(content)) {
-      const bool selected = common.keys.selects(leaf.was);
-      all = all && selected;
-      if (!selected) continue;
       const EntryState* state = nullptr;
       if (const auto tensor = formats::tensor_number(leaf.value)) {
-        state = &found.tensors[*tensor];
+        // Tensors of OTHER follow those of the source.
+        if (*tensor < found.tensors.size()) state = &found.tensors[*tensor];
       } else if (const auto value = formats::deferred_number(leaf.value)) {
         state = &found.values[*value];
       } else if (const auto at = states.find(leaf.was); at != states.end()) {
-        state = at->second;
+        if (!taken_.contains(leaf.was)) state = at->second;
       }
       if (state != nullptr && !state->usable()) {
         all = false;
@@ -228,6 +224,7 @@ class SalvageVerb : public Verb {
       }
     }
     if (splice.take_exactly.empty()) return;
+    taken_ = splice.take_exactly;
     splice.other = std::move(other_found_.checkpoint);
     formats::Spliced spliced = formats::spliced(whole, content, splice);
     whole = std::move(spliced.checkpoint);
@@ -416,6 +413,7 @@ class SalvageVerb : public Verb {
   std::string format_;
   Salvaged other_found_;
   std::shared_ptr<const formats::Checkpoint> others_;  // keeps what entries of OTHER refer to
+  std::set<std::string> taken_;                        // keys that come from OTHER
   std::vector<Entry> entries_;
 };
 
