@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 # The target `fsdp_isal`: isa-l's CRC.  A static build compiles it, because distributions have isa-l only as a shared library.
-#
-# FSDP_ISAL_SOURCE is a folder with isa-l's crc/, include/, cmake/crc.cmake and VERSION; if it is empty, CMake fetches one.
 add_library(fsdp_isal INTERFACE)
 if(NOT FSDP_STATIC)
   pkg_check_modules(ISAL REQUIRED IMPORTED_TARGET libisal)
@@ -9,16 +7,7 @@ if(NOT FSDP_STATIC)
   return()
 endif()
 
-set(FSDP_ISAL_SOURCE "" CACHE PATH "Static builds: the source of isa-l; empty: CMake fetches its CRC with pip")
-set(isal ${FSDP_ISAL_SOURCE})
-if(NOT isal)
-  set(isal ${PROJECT_BINARY_DIR}/isal)
-  execute_process(COMMAND ${PROJECT_SOURCE_DIR}/tools/packaging/isal_source.sh ${isal} RESULT_VARIABLE failed)
-  if(failed)
-    message(FATAL_ERROR "isa-l's source could not be fetched with pip; without a network, fetch it elsewhere with "
-      "tools/packaging/isal_source.sh FOLDER and set FSDP_ISAL_SOURCE to the folder")
-  endif()
-endif()
+set(isal ${FSDP_STATIC_SOURCES}/isal)
 file(STRINGS ${isal}/VERSION ISAL_VERSION LIMIT_COUNT 1)
 
 enable_language(C)

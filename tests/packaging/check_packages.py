@@ -10,7 +10,7 @@ of any program (--tool):
   no_confinement   without seccomp filters: HDF5 is refused in words, and the rest works
   odd_places       a read-only home, no terminal, standard streams closed, an empty environment
 of the wheel in FOLDER, and the static program in it:
-  static           nothing to load, protections on, names of no folder of this machine, licences of all that is in it, 10 ms to start
+  static           nothing to load, protections on, names of no folder of this machine, licences of all that is in it, 10 ms to start, 16.5 MB
   empty_root       an empty root folder: inspect, verify, consolidate, reshard, HDF5; no /proc, no /dev
   wheel            a clean environment without a compiler: the command, `python -m`, the module, completions, manual page
   processors       processors without AVX2, without carry-less multiplication, and an emulated old one
@@ -34,6 +34,7 @@ from machine import SKIPPED, Failure, Skipped, check
 
 FOLDER = "golden/2.15.0/fsdp2/ckpt"    # two ranks: FSDP2 and AdamW
 STARTS_WITHIN = 0.010                  # seconds
+MOST_BYTES = 16_500_000                # of the program
 
 # By the kernel that brought them, from 3.15 to 5.14; and one that containers like to forbid.
 LATER_CALLS = ["renameat2", "getrandom", "memfd_create", "membarrier", "copy_file_range", "statx", "rseq", "io_uring_setup", "clone3", "close_range", "openat2",
@@ -207,6 +208,7 @@ def static(bench):
     check(1 not in tags[:tags.index(0)], "a library is needed")
     check(found[stack][0] & 1 == 0 and relro in found, "an executable stack, or relocations that stay writable")
     data = content(bench.tool)
+    check(len(data) <= MOST_BYTES, f"it has {len(data)} bytes")
     check(struct.unpack_from("<H", data, 60)[0] < 40 and b".symtab" not in data[-8192:], "it is not stripped")
     root = os.path.abspath(os.path.join(bench.options.data, "../.."))
     for folder in (root, os.path.abspath(bench.options.dist), tempfile.gettempdir() + "/tmp", os.path.expanduser("~") + "/"):
@@ -214,11 +216,11 @@ def static(bench):
     said = wanted([bench.tool, "--version"]).splitlines()
     check(said[0] == f"fsdp-ckpt {bench.options.version}" and "statically linked" in said[1] and said[1].startswith("commit "), said)
     names = [library.split()[0] for library in said[2].split(", ")]
-    check({"zlib", "isa-l", "zstd", "HDF5", "nettle", "nlohmann_json", "toml++", "CLI11"} <= set(names), said)
+    check({"zlib", "isa-l", "zstd", "HDF5", "nettle", "nlohmann_json", "toml++", "CLI11", "curl", "OpenSSL", "c-ares", "expat"} <= set(names), said)
     shown = {"nlohmann_json": "JSON for Modern C++"}
     for name in [*(shown.get(name, name) for name in names), "GNU C Library", "libstdc++", "libaec"]:
         check(f"  {name}" in bench.third_party, f"THIRD_PARTY does not list {name}")
-    for words in ("GNU LESSER GENERAL PUBLIC LICENSE", "GCC RUNTIME LIBRARY EXCEPTION", "Intel Corporation", "Jean-loup Gailly"):
+    for words in ("GNU LESSER GENERAL PUBLIC LICENSE", "GCC RUNTIME LIBRARY EXCEPTION", "Intel Corporation", "Jean-loup Gailly", "Daniel Stenberg", "The OpenSSL Project"):
         check(words in bench.third_party, f"THIRD_PARTY lacks the text with {words!r}")
     times = []
     for _ in range(20):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # What users install: the wheel and the static program in it, on machines unlike this one.  tests/run.sh sets the variables.
 set(FSDP_TEST_PACKAGING_PYTHON "" CACHE FILEPATH "A Python with the packages of tests/support/requirements-packaging.txt")
-set(FSDP_TEST_ISAL_SOURCE "" CACHE PATH "What tools/packaging/isal_source.sh fetched")
+set(FSDP_TEST_STATIC_SOURCES "" CACHE PATH "What tools/packaging/static_sources.sh fetched")
 set(FSDP_TEST_OLD_USERLAND "" CACHE PATH "A root file system of Debian 11 with python3-venv")
 
 add_executable(packages_without_calls without_calls.cpp)
@@ -29,11 +29,11 @@ if(NOT FSDP_TEST_PACKAGING_PYTHON OR CMAKE_CXX_FLAGS MATCHES "-fsanitize" OR FSD
 endif()
 
 set(dist ${CMAKE_CURRENT_BINARY_DIR}/dist)
-set(isal)
-if(FSDP_TEST_ISAL_SOURCE)
-  set(isal FSDP_ISAL_SOURCE=${FSDP_TEST_ISAL_SOURCE})
+set(sources)
+if(FSDP_TEST_STATIC_SOURCES)
+  set(sources FSDP_STATIC_SOURCES=${FSDP_TEST_STATIC_SOURCES})
 endif()
-add_test(NAME packages.build COMMAND ${PROJECT_SOURCE_DIR}/tools/packaging/wheel.sh ${isal})
+add_test(NAME packages.build COMMAND ${PROJECT_SOURCE_DIR}/tools/packaging/wheel.sh ${sources})
 set_tests_properties(packages.build PROPERTIES LABELS packages TIMEOUT 900 PROCESSORS 2 FIXTURES_SETUP packages
   ENVIRONMENT "OUT=${dist};BUILD=${CMAKE_CURRENT_BINARY_DIR}/build;PYTHON=${FSDP_TEST_PACKAGING_PYTHON}")
 foreach(case static empty_root wheel processors old_userland)
@@ -41,3 +41,8 @@ foreach(case static empty_root wheel processors old_userland)
     --without $<TARGET_FILE:packages_without_calls> --userland=${FSDP_TEST_OLD_USERLAND} --module-test ${CMAKE_CURRENT_SOURCE_DIR}/module_test.py)
   set_tests_properties(packages.${case} PROPERTIES LABELS packages TIMEOUT 300 SKIP_RETURN_CODE 77 FIXTURES_REQUIRED packages)
 endforeach()
+if(FSDP_TEST_REMOTE_PYTHON)
+  add_test(NAME packages.urls COMMAND ${FSDP_TEST_REMOTE_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/check_urls.py --dist ${dist} --data ${FSDP_TEST_DATA}
+    --version ${PROJECT_VERSION})
+  set_tests_properties(packages.urls PROPERTIES LABELS packages TIMEOUT 300 SKIP_RETURN_CODE 77 FIXTURES_REQUIRED packages)
+endif()

@@ -76,7 +76,9 @@ def check_ending(tool, place, running):
 
 
 def check_loading(tool, tree, place, running):
-    """A local checkpoint is read without libcurl."""
+    """A local checkpoint is read without libcurl, which a static program has in it."""
+    if "statically linked" in commands.run(tool, ["--version"], server.environment()).stdout:
+        return
     for at, loaded in ((f"{tree}/large.safetensors", False), (f"{place}/large.safetensors", True)):
         done = commands.run(tool, ["inspect", at], dict(server.s3_environment(running.endpoint), LD_DEBUG="files"))
         assert done.returncode == 0 and "calling init" in done.stderr, done.stderr[-1000:]

@@ -30,9 +30,13 @@ class Files(Listener):
         with open(path, "rb") as file:
             self.send_file(connection, request, file)
 
+    @staticmethod
+    def etag(state):
+        return '"%s"' % hashlib.md5(f"{state.st_ino} {state.st_size} {state.st_mtime_ns}".encode()).hexdigest()
+
     def send_file(self, connection, request, file):
         state = os.fstat(file.fileno())
-        etag = '"%s"' % hashlib.md5(f"{state.st_ino} {state.st_size} {state.st_mtime_ns}".encode()).hexdigest()
+        etag = self.etag(state)
         fields = {"ETag": etag, "Accept-Ranges": "bytes"}
         if request.fields.get("if-match", etag) not in (etag, "*"):
             return connection.answer(412, head_only=request.method == "HEAD")

@@ -189,8 +189,8 @@ class Listener:
         raise NotImplementedError
 
 
-def certificates(folder):
-    """Makes an authority and a certificate of this machine; returns the authority's file and the context of a server."""
+def certificates(folder, *more):
+    """Makes an authority and a certificate of this machine, also by the names in `more`; returns the authority's file and the context of a server."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -211,7 +211,7 @@ def certificates(folder):
     authority = os.path.join(folder, "authority.pem")
     with open(authority, "wb") as file:
         file.write(make(named("tests"), named("tests"), authority_key, authority_key, (x509.BasicConstraints(True, None), True)))
-    names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+    names = [*map(x509.DNSName, ("localhost", *more)), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
     both = os.path.join(folder, "server.pem")
     with open(both, "wb") as file:
         file.write(make(named("localhost"), named("tests"), authority_key, key, (x509.SubjectAlternativeName(names), False)))

@@ -13,7 +13,7 @@
 #                           requirements-megatron-older.txt
 #   need_producers          sets PRODUCERS_PYTHON to one with those of requirements-producers.txt too
 #   need_remote             sets REMOTE_PYTHON to one with those of requirements-remote.txt too
-#   need_packaging          sets PACKAGING_PYTHON to one with those of requirements-packaging.txt, and ISAL_SOURCE to isa-l's CRC
+#   need_packaging          sets PACKAGING_PYTHON to one with those of requirements-packaging.txt, and STATIC_SOURCES to the sources of a static build
 #   need_docs               sets DOCS_PYTHON to one with those of requirements-docs.txt
 #   need_release            sets RELEASE_PYTHON to one with those of requirements-release.txt
 #   need_old_userland       sets OLD_USERLAND to a root file system of Debian 11, or to nothing where none can be made
@@ -91,7 +91,7 @@ packages_of() {
     torch) echo libgloo-dev ;;   # the wheel has every other header that libfsdp needs
     test) echo libgtest-dev libgmock-dev 'libcurl4-openssl-dev|libcurl4-gnutls-dev' libexpat1 python3 python3-venv git ccache strace iproute2 zsh fish man-db ;;
     rare) echo xfsprogs gcovr 'chromium|chromium-browser' ;;
-    package) echo nasm python3-venv qemu-user-static debootstrap debian-archive-keyring dpkg-dev lintian ;;   # the static program, and where it is tried
+    package) echo nasm libssl-dev libc-ares-dev libexpat1-dev python3-venv qemu-user-static debootstrap debian-archive-keyring dpkg-dev lintian ;;   # the static program, and where it is tried
     format) echo clang-format-14 ;;
     tidy) echo clang-16 clang-tidy-16 ;;
     fuzz) clang_packages "$(clang_version)" ;;
@@ -363,11 +363,11 @@ need_packaging() {
   local root=$PROVISION_DIR/../..
   small_python packaging
   PACKAGING_PYTHON=$SMALL_PYTHON
-  ISAL_SOURCE=$FSDP_CACHE/isal-$(sha256sum <"$root/tools/packaging/isal_source.sh" | cut -c1-12)
-  [ -e "$ISAL_SOURCE/VERSION" ] || (
+  STATIC_SOURCES=$FSDP_CACHE/static-$(sha256sum <"$root/tools/packaging/static_sources.sh" | cut -c1-12)
+  [ -e "$STATIC_SOURCES/curl/VERSION" ] || (
     flock 9
-    PYTHON=$PACKAGING_PYTHON step "source of isa-l's CRC in $ISAL_SOURCE" "$root/tools/packaging/isal_source.sh" "$ISAL_SOURCE"
-  ) 9>"$ISAL_SOURCE.lock" || exit
+    PYTHON=$PACKAGING_PYTHON step "sources of isa-l and libcurl in $STATIC_SOURCES" "$root/tools/packaging/static_sources.sh" "$STATIC_SOURCES"
+  ) 9>"$STATIC_SOURCES.lock" || exit
 }
 
 make_old_userland() {

@@ -20,18 +20,20 @@ if [ ! -e "$sysroot/.ready" ]; then
   apt=(apt-get -q -o APT::Architecture=arm64 -o APT::Architectures=arm64 -o Dir::State::lists="$work/lists" -o Dir::State::status="$work/status"
     -o Dir::Cache="$work" -o APT::Sandbox::User=root)
   "${apt[@]}" update >/dev/null
-  (cd "$work/packages" && "${apt[@]}" download zlib1g-dev libzstd-dev nettle-dev libhdf5-dev libaec-dev)
+  (cd "$work/packages" && "${apt[@]}" download zlib1g-dev libzstd-dev nettle-dev libhdf5-dev libaec-dev libssl-dev libc-ares-dev libexpat1-dev)
   for package in "$work"/packages/*.deb; do
     dpkg-deb -x "$package" "$sysroot"
   done
   rm -rf "$work"
   touch "$sysroot/.ready"
 fi
-# The licences do not depend on the processor, and the packages of this machine's own have them.
+# Licences and sources do not depend on the processor: a build for this machine has them.
 [ -e build/static/THIRD_PARTY ] || cmake --preset static
 wheel=no
 [ "${1:-}" != --wheel ] || { wheel=yes; shift; }
-options=(CMAKE_TOOLCHAIN_FILE="$ROOT/tools/packaging/aarch64.cmake" FSDP_SYSROOT="$sysroot" FSDP_THIRD_PARTY="$ROOT/build/static/THIRD_PARTY" "$@")
+sources=$(sed -n 's/^FSDP_STATIC_SOURCES:PATH=//p' build/static/CMakeCache.txt)
+options=(CMAKE_TOOLCHAIN_FILE="$ROOT/tools/packaging/aarch64.cmake" FSDP_SYSROOT="$sysroot" FSDP_THIRD_PARTY="$ROOT/build/static/THIRD_PARTY"
+  FSDP_STATIC_SOURCES="${sources:-$ROOT/build/static/sources}" "$@")
 if [ $wheel = yes ]; then
   MACHINE=aarch64 BUILD=$ROOT/build/wheel-aarch64 exec tools/packaging/wheel.sh "${options[@]}"
 fi

@@ -27,8 +27,10 @@ set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
 set(CPACK_DEBIAN_TOOL_PACKAGE_NAME fsdp-ckpt)
 set(CPACK_DEBIAN_TOOL_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_TOOL_PACKAGE_SHLIBDEPS ON)
-# Loaded when a URL is used.
-set(CPACK_DEBIAN_TOOL_PACKAGE_RECOMMENDS "libcurl4 | libcurl4t64, libexpat1")
+# Loaded when a URL is used; a static program has them.
+if(NOT FSDP_STATIC)
+  set(CPACK_DEBIAN_TOOL_PACKAGE_RECOMMENDS "libcurl4 | libcurl4t64, libexpat1")
+endif()
 set(CPACK_DEBIAN_TOOL_DESCRIPTION "tool for checkpoints of sharded PyTorch training
 Inspects, verifies, joins, reshards, converts and compares the checkpoints of
 sharded PyTorch training: torch.distributed.checkpoint folders, torch.save

@@ -10,7 +10,7 @@
 #
 #   OUT (dist)        where they go; what an earlier SHA256SUMS in it lists is removed first
 #   WHEEL, DEBS       a wheel, and a folder with the Debian packages, to take instead of building them
-#   FSDP_ISAL_SOURCE  the source of isa-l's CRC; CMake fetches one if it is empty
+#   FSDP_STATIC_SOURCES   what tools/packaging/static_sources.sh fetched; CMake runs it if it is empty
 #
 #   fsdp_ckpt-<version>-py3-none-<platforms>.whl     the static program and the Python module
 #   fsdp-ckpt-<version>-linux-<processor>            the static program of that wheel; THIRD_PARTY and LICENSE belong to it
@@ -68,7 +68,7 @@ if [ -n "$WHEEL" ]; then
   cp "$WHEEL" "$made"
 else
   [ -x tools/packaging/wheel.sh ] || { say "tools/packaging/wheel.sh is missing; without it there is no wheel and no static program"; exit 2; }
-  OUT=$made tools/packaging/wheel.sh ${FSDP_ISAL_SOURCE:+FSDP_ISAL_SOURCE="$FSDP_ISAL_SOURCE"} >&2
+  OUT=$made tools/packaging/wheel.sh ${FSDP_STATIC_SOURCES:+FSDP_STATIC_SOURCES="$FSDP_STATIC_SOURCES"} >&2
 fi
 wheels=("$made"/fsdp_ckpt-"$version"-*.whl)
 [ -f "${wheels[0]}" ] && [ ${#wheels[@]} = 1 ] || { say "one wheel of version $version is wanted, and there are: $(ls "$made")"; exit 1; }

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Builds the static fsdp-ckpt of the current commit twice, in folders of different names and depths and without ccache, and compares the bytes.
 #
-#   tools/packaging/reproduce.sh [OPTION=VALUE...]     options of CMake, such as FSDP_ISAL_SOURCE=FOLDER
+#   tools/packaging/reproduce.sh [OPTION=VALUE...]     options of CMake, such as FSDP_STATIC_SOURCES=FOLDER
 #
 # Prints the program's SHA-256.  Exit: 0 the same, 1 not.
 set -euo pipefail

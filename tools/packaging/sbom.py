@@ -18,7 +18,7 @@ import uuid
 
 # As THIRD_PARTY names licences, and as SPDX does.
 LICENCES = {"GPL-3.0-or-later with the GCC Runtime Library Exception": "GPL-3.0-or-later WITH GCC-exception-3.1"}
-SPDX_LICENCES = ("Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "LGPL-2.1-or-later", "LGPL-3.0-or-later", "MIT", "Zlib")
+SPDX_LICENCES = ("Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "LGPL-2.1-or-later", "LGPL-3.0-or-later", "MIT", "Zlib", "curl")
 # As --version names libraries, where THIRD_PARTY has another name.
 NAMES = {"nlohmann_json": "JSON for Modern C++"}
 ROW = re.compile(r"^  (?P<name>[^:]+): (?P<licence>[^;]+); (?:Debian source package (?P<source>\S+) (?P<debian>\S+)|(?P<part>.*), of version (?P<version>\S+))$")

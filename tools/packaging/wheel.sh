@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Builds the wheel with the static program, for any Linux: dist/fsdp_ckpt-<version>-py3-none-<platforms>.whl.
 #
-#   tools/packaging/wheel.sh [OPTION=VALUE...]     options of CMake, such as FSDP_ISAL_SOURCE=FOLDER
+#   tools/packaging/wheel.sh [OPTION=VALUE...]     options of CMake, such as FSDP_STATIC_SOURCES=FOLDER
 #
 # MACHINE is the processor that the options build for (this machine's; tools/packaging/aarch64.sh names another one).
 # OUT (dist) is where the wheel goes and BUILD (build/wheel) where CMake builds.  Equal sources, tools and libraries give equal

@@ -51,4 +51,9 @@ const Library& library() {
   return curl;
 }
 
+bool knows_certificates(const Library& curl) {
+  const VersionInfo& info = *curl.version_info(kVersionWithCertificates);
+  return info.age < kVersionWithCertificates || info.cainfo != nullptr || info.capath != nullptr;
+}
+
 }  // namespace fsdp::formats::curl

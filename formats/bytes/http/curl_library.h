@@ -88,7 +88,28 @@ struct VersionInfo {
   int age;
   const char* version;
   unsigned int version_num;  // 0xXXYYZZ
+  const char* host;
+  int features;
+  const char* ssl_version;
+  long ssl_version_num;
+  const char* libz_version;
+  const char* const* protocols;
+  const char* ares;
+  int ares_num;
+  const char* libidn;
+  int iconv_ver_num;
+  const char* libssh_version;
+  unsigned int brotli_ver_num;
+  const char* brotli_version;
+  unsigned int nghttp2_ver_num;
+  const char* nghttp2_version;
+  const char* quic_version;
+  // Of libcurl 7.70 and later: where certificates are if nothing else is said; null: it does not
+  // know.
+  const char* cainfo;
+  const char* capath;
 };
+constexpr int kVersionWithCertificates = 6;  // `age` of 7.70
 
 constexpr long kGlobalDefault = 3;
 
@@ -114,8 +135,11 @@ struct Library {
   int (*share_cleanup)(Share*);
 };
 
-// Loads libcurl.so.4 on the first call.  Thread-safe.
+// Loads libcurl.so.4 on the first call, except in a static program, which has it.  Thread-safe.
 // Throws: kUnsupported if there is none, or one before 7.66.
 const Library& library();
+
+// Returns whether this libcurl was built for a place of certificates, or may have been.
+bool knows_certificates(const Library& curl);
 
 }  // namespace fsdp::formats::curl

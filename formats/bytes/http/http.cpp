@@ -14,6 +14,7 @@
 
 #include "formats/bytes/base/interrupt.h"
 #include "formats/bytes/base/text.h"
+#include "formats/bytes/http/certificates.h"
 #include "formats/bytes/http/curl_library.h"
 
 namespace fsdp::formats {
@@ -118,12 +119,12 @@ unsigned tries_after(int code) {
   }
 }
 
-const char* environment_path(std::initializer_list<const char*> names) {
+std::string environment_path(std::initializer_list<const char*> names) {
   for (const char* name : names) {
     const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nothing sets variables
     if (value != nullptr && *value != '\0') return value;
   }
-  return nullptr;
+  return "";
 }
 
 // What the callbacks of one request share.
@@ -188,13 +189,18 @@ struct HttpClient::State {
   const curl::Library& curl = curl::library();
   Locks locks;
   curl::Share* share = nullptr;
-  const char* authorities = environment_path({"AWS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE"});
-  const char* authority_folder = environment_path({"SSL_CERT_DIR"});
+  std::string authorities = environment_path({"AWS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE"});
+  std::string authority_folder = environment_path({"SSL_CERT_DIR"});
+  bool trusts_nobody = false;
   std::mutex mutex;
   std::vector<std::unique_ptr<curl::Connection>> idle;
 
   State() : share(curl.share_init()) {
     if (share == nullptr) throw std::bad_alloc();
+    if (authorities.empty() && authority_folder.empty() && !curl::knows_certificates(curl)) {
+      authorities = system_certificates();
+      trusts_nobody = authorities.empty();
+    }
     curl.share_setopt(share, curl::kLockFunction, &fsdp_lock_share);
     curl.share_setopt(share, curl::kUnlockFunction, &fsdp_unlock_share);
     curl.share_setopt(share, curl::kUserData, &locks);
@@ -251,8 +257,8 @@ struct HttpClient::State {
     set(curl::kUserAgent, "fsdp-ckpt");
     set(curl::kSslVerifyPeer, 1L);
     set(curl::kSslVerifyHost, 2L);
-    if (authorities != nullptr) set(curl::kCaInfo, authorities);
-    if (authority_folder != nullptr) set(curl::kCaPath, authority_folder);
+    if (!authorities.empty()) set(curl::kCaInfo, authorities.c_str());
+    if (!authority_folder.empty()) set(curl::kCaPath, authority_folder.c_str());
     if (request.past_proxies) set(curl::kNoProxy, "*");
     if (request.once) set(curl::kFreshConnect, 1L);
     set(curl::kConnectTimeoutMs, request.timeout.count() > 0
@@ -325,7 +331,12 @@ HttpAnswer HttpClient::send(const HttpRequest& request, HttpSink* sink, std::siz
   if (code != curl::kOk && !transfer.enough && transfer.answer.head.status < 400) {
     const std::string_view said =
         words[0] == '\0' ? state_->curl.easy_strerror(code) : words.data();
-    throw TransferError(escape(said), tries_after(code));
+    const bool unknown = code == curl::kPeerFailedVerification && state_->trusts_nobody;
+    throw TransferError(
+        cat(escape(said), unknown ? "; no file with certificates of authorities was "
+                                    "found here: SSL_CERT_FILE names one"
+                                  : ""),
+        tries_after(code));
   }
   if (transfer.answer.head.status == 0) throw TransferError("the answer has no status", 1000);
   if (sink != nullptr && transfer.answer.succeeded()) {

@@ -67,7 +67,8 @@ class TransferError : public std::runtime_error {
 
 // Sends requests, each in the calling thread and up to hundreds at once.  Connections stay open for
 // later requests; host names and TLS sessions are shared.  Certificates are always checked, against
-// the file that AWS_CA_BUNDLE, CURL_CA_BUNDLE or SSL_CERT_FILE names, else libcurl's.  Thread-safe.
+// the file that AWS_CA_BUNDLE, CURL_CA_BUNDLE or SSL_CERT_FILE names, else libcurl's, else this
+// machine's (certificates.h).  Thread-safe.
 class HttpClient {
  public:
   // Loads libcurl.  Throws: kUnsupported, naming what is missing.

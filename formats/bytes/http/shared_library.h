@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A shared library that is loaded on first use: the tool starts without it, and works without it as
-// long as nothing needs it.
+// long as nothing needs it.  Into a static program libraries are linked, and only their functions
+// are looked up.
 #pragma once
 
 #include <string>

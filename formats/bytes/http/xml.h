@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// XML as object stores write it, read by libexpat, which is loaded when it is first needed.
+// XML as object stores write it, read by libexpat (shared_library.h).
 #pragma once
 
 #include <functional>

@@ -82,6 +82,9 @@ static_assert(offsetof(curl::VersionInfo, age) == offsetof(curl_version_info_dat
 static_assert(offsetof(curl::VersionInfo, version) == offsetof(curl_version_info_data, version));
 static_assert(offsetof(curl::VersionInfo, version_num) ==
               offsetof(curl_version_info_data, version_num));
+static_assert(offsetof(curl::VersionInfo, cainfo) == offsetof(curl_version_info_data, cainfo));
+static_assert(offsetof(curl::VersionInfo, capath) == offsetof(curl_version_info_data, capath));
+static_assert(curl::kVersionWithCertificates == +CURLVERSION_SEVENTH);
 // An enumeration travels as an int, and libcurl's own long file sizes as 64 bits.
 static_assert(sizeof(CURLcode) == sizeof(int) && sizeof(CURLMcode) == sizeof(int));
 static_assert(sizeof(CURLoption) == sizeof(int) && sizeof(CURLSHoption) == sizeof(int));
