@@ -324,9 +324,12 @@ int parse_and_run(const std::vector<std::string>& typed_args, std::ostream& out,
   app.set_version_flag("-v,-V,--version", version_text());
   app.require_subcommand(1);
   const auto verbs = all_verbs();
-  std::vector<CLI::App*> subcommands;
-  for (const auto& verb : verbs) subcommands.push_back(add_verb(app, *verb, typed));
   if (!args.empty() && !args[0].starts_with('-')) check_verb(args[0], verbs);
+  // Declares the options of the named verb alone: those of all would be a sixth of the start.
+  const auto named = std::find_if(verbs.begin(), verbs.end(), [&](const auto& verb) {
+    return !args.empty() && (args[0] == verb->name() || args[0] == verb->alias());
+  });
+  const CLI::App* const words = named == verbs.end() ? nullptr : add_verb(app, **named, typed);
   try {
     // CLI11 expects the words in reverse order.
     app.parse(std::vector<std::string>(args.rbegin(), args.rend()));
@@ -340,13 +343,10 @@ int parse_and_run(const std::vector<std::string>& typed_args, std::ostream& out,
   } catch (const CLI::ParseError& error) {
     throw Error(ErrorCode::kUsage, parse_message(error, app, args));
   }
-  const auto chosen = std::find_if(subcommands.begin(), subcommands.end(),
-                                   [](const CLI::App* verb) { return verb->parsed(); });
-  if (chosen == subcommands.end())
+  if (words == nullptr || !words->parsed())
     throw Error(ErrorCode::kUsage, "no verb was given; fsdp-ckpt --help lists them");
   if (team.alone()) refuse_others();
-  return run_within_budget(**(verbs.begin() + (chosen - subcommands.begin())), **chosen, typed,
-                           args, out, err, team, threads);
+  return run_within_budget(**named, *words, typed, args, out, err, team, threads);
 }
 
 // `committed`: the number of outputs that this process had committed when the run began.

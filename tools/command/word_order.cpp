@@ -39,11 +39,12 @@ bool takes_next_word(const std::string& option, const std::set<std::string>& wit
 }
 
 std::vector<std::string> options_moved(std::vector<std::string> args) {
-  const std::set<std::string> with_value = names_with_value();
+  std::set<std::string> with_value;
   std::size_t at = 0;
   while (at < args.size() && is_option(args[at])) {
     if (args[at] == "--" || args[at] == "--version" || args[at] == "-v" || args[at] == "-V")
       return args;
+    if (with_value.empty()) with_value = names_with_value();
     at += takes_next_word(args[at], with_value) ? 2 : 1;
   }
   if (at >= args.size()) return args;
