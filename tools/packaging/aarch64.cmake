@@ -15,5 +15,8 @@ set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY ONLY)
 # Headers without a library, such as CLI11's, are those of this machine.
 set(CMAKE_FIND_ROOT_PATH_MODE_INCLUDE BOTH)
 set(CMAKE_FIND_ROOT_PATH_MODE_PACKAGE BOTH)
+# Where packages have what differs between processors, such as OpenSSL's configuration.h.
+set(CMAKE_C_STANDARD_INCLUDE_DIRECTORIES ${FSDP_SYSROOT}/usr/include/aarch64-linux-gnu)
+set(CMAKE_CXX_STANDARD_INCLUDE_DIRECTORIES ${FSDP_SYSROOT}/usr/include/aarch64-linux-gnu)
 set(ENV{PKG_CONFIG_LIBDIR} ${FSDP_SYSROOT}/usr/lib/aarch64-linux-gnu/pkgconfig:${FSDP_SYSROOT}/usr/share/pkgconfig)
 set(ENV{PKG_CONFIG_SYSROOT_DIR} ${FSDP_SYSROOT})
