@@ -325,7 +325,7 @@ int parse_and_run(const std::vector<std::string>& typed_args, std::ostream& out,
   app.require_subcommand(1);
   const auto verbs = all_verbs();
   if (!args.empty() && !args[0].starts_with('-')) check_verb(args[0], verbs);
-  // Declares the options of the named verb alone: those of all would be a sixth of the start.
+  // Declares the options of the named verb alone: those of all would be a third of the start.
   const auto named = std::find_if(verbs.begin(), verbs.end(), [&](const auto& verb) {
     return !args.empty() && (args[0] == verb->name() || args[0] == verb->alias());
   });
