@@ -13,17 +13,19 @@ constexpr std::uint64_t kSlabBytes = 16U << 20U;
 
 }  // namespace
 
-std::vector<PartialRead> read_into_memory(std::span<const MemoryPiece> pieces, bool verify) {
+std::vector<PartialRead> read_into_memory(std::span<const MemoryPiece> pieces, bool verify,
+                                          const MemoryReadOptions& how) {
   std::vector<TargetPiece> sources;
   sources.reserve(pieces.size());
   for (const MemoryPiece& piece : pieces) sources.push_back(piece.piece);
   BlockOptions options;
-  options.threads = kReadThreads;
-  options.max_buffer_bytes = std::uint64_t{kReadThreads} * 2 * kSlabBytes;
+  options.threads = how.threads;
+  options.max_buffer_bytes = std::uint64_t{how.threads} * 2 * kSlabBytes;
   options.block_bytes = RunWindow::kRunBytes;
   options.max_slab_bytes = kSlabBytes;
   options.verify = verify;
-  options.partial = true;
+  options.partial = !how.whole;
+  options.cancelled = how.cancelled;
   options.target = [&](std::size_t number) { return pieces[number].target(); };
   const auto done = [&](std::size_t number) {
     if (pieces[number].done) pieces[number].done();

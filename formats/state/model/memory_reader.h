@@ -23,12 +23,21 @@ struct MemoryPiece {
 
 inline constexpr unsigned kReadThreads = 4;
 
+struct MemoryReadOptions {
+  unsigned threads = kReadThreads;
+  // Read storages that were read in part once more in full and compare them, instead of returning
+  // the parts.
+  bool whole = false;
+  // Called now and then; true ends the reading with kInterrupted.
+  std::function<bool()> cancelled;
+};
+
 // Fills the pieces on a few threads, about in their order; `target` and `done` are called by one
 // thread at a time.  With `verify` every storage that is read whole is compared with its CRC at
 // once, and the parts read of other storages are returned.
-// Memory: up to 38 MiB for each of kReadThreads threads; as many pieces may have a `target` and not
-// be `done`.
-// Throws: kZipCrc, kHole, what reading, `target` and `done` throw.
-std::vector<PartialRead> read_into_memory(std::span<const MemoryPiece> pieces, bool verify);
+// Memory: up to 38 MiB for each thread; as many pieces may have a `target` and not be `done`.
+// Throws: kZipCrc, kHole, kInterrupted, what reading, `target` and `done` throw.
+std::vector<PartialRead> read_into_memory(std::span<const MemoryPiece> pieces, bool verify,
+                                          const MemoryReadOptions& how = {});
 
 }  // namespace fsdp::formats

@@ -4,15 +4,40 @@
 A trailing underscore is dropped (`from_` is `from`).  Members that a verb leaves out are None.  Sizes are bytes.
 """
 import dataclasses
+import functools
 import typing
 from dataclasses import dataclass
-from typing import Any, Dict, List, Optional, Union
+from typing import Any, Callable, ClassVar, Dict, List, Optional, Tuple, Union
+
+from . import _tables
 
 
 class Answer:
-    """json: the object itself; notes: what was said on standard error, line by line."""
+    """json: the object itself; notes: what was said on standard error, line by line.
+
+    A member is made of `json` when it is first asked for: a checkpoint may have a million tensors.
+    """
     json: Dict[str, Any]
     notes: List[str]
+    _table: ClassVar[Optional[str]] = None   # the member that to_pandas() takes, where it is not the first list of rows
+
+    def __getattr__(self, name: str) -> Any:
+        members = self.__dict__.get("json")
+        for field, member, convert in _plan(type(self)) if members is not None else ():
+            if field == name:
+                value = self.__dict__[name] = _converted(convert, members.get(member))
+                return value
+        raise AttributeError(f"{type(self).__name__} has no {name!r}")
+
+    def to_pandas(self, rows: Optional[str] = None) -> Any:
+        """Returns a pandas.DataFrame with a row for each part of a member, such as a tensor.
+
+        rows    the member; if None the one that matters most: tensors, findings, differences, ...
+        """
+        return _tables.frame(self, rows)
+
+    def _repr_html_(self) -> str:
+        return _tables.page(self)
 
 
 @dataclass(frozen=True)
@@ -63,6 +88,7 @@ class Totals:
 
 @dataclass(frozen=True)
 class Inspection(Answer):
+    _table = "tensors"
     path: str
     format: str
     layout: str
@@ -148,6 +174,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Verification(Answer):
+    _table = "findings"
     path: str
     format: Optional[str]
     sound: bool
@@ -430,30 +457,39 @@ class Extraction(Answer):
     files: Optional[List[ExtractedFile]] = None
 
 
-def _converted(kind: Any, value: Any) -> Any:
-    if value is None:
-        return None
+def _converter(kind: Any) -> Optional[Callable[[Any], Any]]:
+    """Returns the function that makes a value of this type of JSON's, None where that is the value."""
     if dataclasses.is_dataclass(kind):
-        return built(kind, value)
-    origin, inner = typing.get_origin(kind), typing.get_args(kind)
+        return lambda value: built(kind, value)
+    origin, inner = typing.get_origin(kind), [one for one in typing.get_args(kind) if one is not type(None)]
     if origin is Union:
-        given = [one for one in inner if one is not type(None)]
-        return _converted(given[0], value) if len(given) == 1 else value
-    if origin is list:
-        return [_converted(inner[0], one) for one in value]
-    return value
+        return _converter(inner[0]) if len(inner) == 1 else None
+    convert = _converter(inner[0]) if origin is list else None
+    return None if convert is None else lambda value: [_converted(convert, one) for one in value]
+
+
+def _converted(convert: Optional[Callable[[Any], Any]], value: Any) -> Any:
+    return value if convert is None or value is None else convert(value)
+
+
+@functools.lru_cache(maxsize=None)
+def _plan(kind: Any) -> List[Tuple[str, str, Optional[Callable[[Any], Any]]]]:
+    """Returns for each field its name, the member's name, and what makes the one of the other."""
+    hints = typing.get_type_hints(kind)
+    return [(field.name, field.name.rstrip("_"), _converter(hints[field.name])) for field in dataclasses.fields(kind)]
 
 
 def built(kind: Any, members: Dict[str, Any]) -> Any:
     """Makes a dataclass of a JSON object; members that it does not know are left out."""
-    hints = typing.get_type_hints(kind)
-    made = {field.name: _converted(hints[field.name], members.get(field.name.rstrip("_"))) for field in dataclasses.fields(kind)}
-    return kind(**made)
+    made = object.__new__(kind)   # without __init__, which takes most of the time of a frozen one
+    made.__dict__.update((name, _converted(convert, members.get(member))) for name, member, convert in _plan(kind))
+    return made
 
 
 def answer_of(kind: Any, members: Dict[str, Any], notes: str) -> Any:
-    made = built(kind, members)
-    # Beside the fields, so that repr() stays short.
-    object.__setattr__(made, "json", members)
-    object.__setattr__(made, "notes", notes.splitlines())
+    """Makes an answer; what has no default follows from `json` by Answer.__getattr__."""
+    made = object.__new__(kind)
+    made.__dict__.update((name, _converted(convert, members.get(member))) for name, member, convert in _plan(kind)
+                         if hasattr(kind, name))
+    made.__dict__.update(json=members, notes=notes.splitlines())
     return made

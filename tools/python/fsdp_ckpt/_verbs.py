@@ -1,20 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """One function for each verb.  A parameter is the option of its name, with hyphens for underscores.
 
-Parameters of every function:
-
-    keys, exclude     a glob or several: only these keys; not these keys
-    allow_global      Python names in pickles to take for plain data
-    threads           as many as cores if None
-    max_memory        bytes, or a text such as "1GiB"
-    progress          is called with a Progress about five times a second, by another thread
-    check             False: status 1, the answer no, is returned and not raised
-
-They raise FsdpCkptError, and nothing else for what is wrong with a checkpoint.  A relative path is relative to the working folder.
+They raise FsdpCkptError, and nothing else for what is wrong with a checkpoint.  A path is a text or a pathlib.Path, or a URL;
+a relative one is relative to the working folder, and `~` at its beginning is the home folder.
 """
 import os
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Type, TypeVar, Union
 
+from ._parameters import documented
 from ._process import FsdpCkptError, Progress, ask
 from ._results import (Answer, BuiltinMap, BuiltinMaps, Comparison, Extraction, Globals, Inspection, Latest, Pruned,
                        RunInspection, RunVerification, Sealed, Statistics, Verification, answer_of)
@@ -33,8 +26,12 @@ _NAMES = {"sync": "--no-sync", "verify_rest": "--no-verify", "all_elements": "--
 _NEGATIVE = ("sync", "verify_rest")
 
 
+# Parameters that name files: `~` is the home folder there, too.
+_PATHS = ("html", "config", "from", "map", "names", "names_from", "rename_file", "take_from", "adapter_config")
+
+
 def _path(path: Path) -> str:
-    text = os.fspath(path)
+    text = os.path.expanduser(os.fspath(path))
     return os.path.join(".", text) if text.startswith("-") else text
 
 
@@ -50,6 +47,8 @@ def _words(options: Dict[str, Any]) -> List[str]:
             continue
         elif isinstance(value, (list, tuple, set, frozenset)):
             words += [f"{option}={one}" for one in value]
+        elif name in _PATHS:
+            words.append(f"{option}={_path(value)}")
         else:
             words.append(f"{option}={value}")
     return words
@@ -100,6 +99,7 @@ def _asked(kind: Type[Kind], verb: str, paths: Sequence[str], options: Dict[str,
     return answer
 
 
+@documented
 def inspect(path: Path, *, max_bytes: Size = None, values: Optional[str] = None, html: Optional[Path] = None, force: bool = False,
             keys: Globs = None, exclude: Globs = None, allow_global: Globs = None, threads: Optional[int] = None,
             max_memory: Size = None, progress: OnProgress = None, check: bool = True) -> Inspection:
@@ -109,6 +109,7 @@ def inspect(path: Path, *, max_bytes: Size = None, values: Optional[str] = None,
         "allow_global": allow_global, "threads": threads, "max_memory": max_memory}, progress, check)
 
 
+@documented
 def inspect_run(*paths: Path, html: Optional[Path] = None, force: bool = False, allow_global: Globs = None,
                 threads: Optional[int] = None, max_memory: Size = None, progress: OnProgress = None, check: bool = True) -> RunInspection:
     """Returns a line for each checkpoint: of the folder of a run, or of several paths; `html` writes a page of them as well."""
@@ -116,6 +117,7 @@ def inspect_run(*paths: Path, html: Optional[Path] = None, force: bool = False, 
         "html": html, "force": force, "allow_global": allow_global, "threads": threads, "max_memory": max_memory}, progress, check)
 
 
+@documented
 def inspect_globals(path: Path, *, keys: Globs = None, exclude: Globs = None, allow_global: Globs = None,
                     threads: Optional[int] = None, max_memory: Size = None, progress: OnProgress = None,
                     check: bool = True) -> Globals:
@@ -125,6 +127,7 @@ def inspect_globals(path: Path, *, keys: Globs = None, exclude: Globs = None, al
         "max_memory": max_memory}, progress, check)
 
 
+@documented
 def verify(path: Path, *, fast: bool = False, strict: bool = False, require_checksums: bool = False, require_seal: bool = False,
            config: Optional[Path] = None, html: Optional[Path] = None, force: bool = False,
            keys: Globs = None, exclude: Globs = None, allow_global: Globs = None, threads: Optional[int] = None,
@@ -132,9 +135,10 @@ def verify(path: Path, *, fast: bool = False, strict: bool = False, require_chec
     """Looks for every damage; raises if there is one, with the findings.  `html` writes a page of them as well."""
     return _asked(Verification, "verify", [_path(path)], {
         "fast": fast, "strict": strict, "require_checksums": require_checksums, "require_seal": require_seal,
-        "config": None if config is None else _path(config), "html": html, "force": force, "keys": keys, "exclude": exclude, "allow_global": allow_global, "threads": threads, "max_memory": max_memory}, progress, check)
+        "config": config, "html": html, "force": force, "keys": keys, "exclude": exclude, "allow_global": allow_global, "threads": threads, "max_memory": max_memory}, progress, check)
 
 
+@documented
 def verify_run(*paths: Path, fast: bool = False, strict: bool = False, require_checksums: bool = False, require_seal: bool = False,
                config: Optional[Path] = None, html: Optional[Path] = None, force: bool = False,
                keys: Globs = None, exclude: Globs = None, allow_global: Globs = None, threads: Optional[int] = None,
@@ -143,9 +147,10 @@ def verify_run(*paths: Path, fast: bool = False, strict: bool = False, require_c
     writes a page of all of them."""
     return _asked(RunVerification, "verify", [_path(path) for path in paths], {
         "fast": fast, "strict": strict, "require_checksums": require_checksums, "require_seal": require_seal,
-        "config": None if config is None else _path(config), "html": html, "force": force, "keys": keys, "exclude": exclude, "allow_global": allow_global, "threads": threads, "max_memory": max_memory}, progress, check)
+        "config": config, "html": html, "force": force, "keys": keys, "exclude": exclude, "allow_global": allow_global, "threads": threads, "max_memory": max_memory}, progress, check)
 
 
+@documented
 def latest(path: Path, *, fast: bool = False, strict: bool = False, require_checksums: bool = False, require_seal: bool = False,
            keys: Globs = None, exclude: Globs = None, allow_global: Globs = None, threads: Optional[int] = None,
            max_memory: Size = None, progress: OnProgress = None, check: bool = True) -> Latest:
@@ -155,6 +160,7 @@ def latest(path: Path, *, fast: bool = False, strict: bool = False, require_chec
         "exclude": exclude, "allow_global": allow_global, "threads": threads, "max_memory": max_memory}, progress, check)
 
 
+@documented
 def prune(path: Path, *, keep: int, dry_run: bool = False, whole_folders: bool = False, fast: bool = False, strict: bool = False,
           require_checksums: bool = False, require_seal: bool = False, allow_global: Globs = None, threads: Optional[int] = None,
           max_memory: Size = None, progress: OnProgress = None, check: bool = True) -> Pruned:
@@ -165,6 +171,7 @@ def prune(path: Path, *, keep: int, dry_run: bool = False, whole_folders: bool =
         "max_memory": max_memory}, progress, check)
 
 
+@documented
 def seal(path: Path, *, dry_run: bool = False, force: bool = False, sync: bool = True, allow_global: Globs = None,
          threads: Optional[int] = None, max_memory: Size = None, progress: OnProgress = None, check: bool = True) -> Sealed:
     """Leaves sizes and checksums of a sound checkpoint's files beside them, for verify."""
@@ -173,17 +180,19 @@ def seal(path: Path, *, dry_run: bool = False, force: bool = False, sync: bool =
         "max_memory": max_memory}, progress, check)
 
 
+@documented
 def salvage(path: Path, out: Path, *, from_: Optional[Path] = None, step: Optional[int] = None, to: Optional[str] = None,
             dry_run: bool = False, force: bool = False, sync: bool = True, seal: bool = False, keys: Globs = None,
             exclude: Globs = None, allow_global: Globs = None, threads: Optional[int] = None, max_memory: Size = None,
             progress: OnProgress = None, check: bool = True) -> Salvaged:
     """Takes everything that is whole from a damaged checkpoint, and the rest from another one; raises if something stays lost."""
     return _asked(Salvaged, "salvage", [_path(path), _path(out)], {
-        "from": None if from_ is None else _path(from_), "step": step, "to": to, "dry_run": dry_run, "force": force,
+        "from": from_, "step": step, "to": to, "dry_run": dry_run, "force": force,
         "sync": sync, "seal": seal, "keys": keys, "exclude": exclude, "allow_global": allow_global, "threads": threads,
         "max_memory": max_memory}, progress, check)
 
 
+@documented
 def consolidate(path: Path, out: Path, *, to: Optional[str] = None, dtype: Optional[str] = None, strip_prefix: Globs = None,
                 max_shard_size: Size = None, drop_values: bool = False, dry_run: bool = False, force: bool = False,
                 sync: bool = True, resume: bool = False, seal: bool = False, keys: Globs = None, exclude: Globs = None,
@@ -196,6 +205,7 @@ def consolidate(path: Path, out: Path, *, to: Optional[str] = None, dtype: Optio
         "allow_global": allow_global, "threads": threads, "max_memory": max_memory}, progress, check)
 
 
+@documented
 def convert(path: Path, out: Path, *, to: Optional[str] = None, world_size: Optional[int] = None, dtype: Optional[str] = None,
             strip_prefix: Globs = None, max_shard_size: Size = None, drop_values: bool = False, dry_run: bool = False,
             force: bool = False, sync: bool = True, resume: bool = False, seal: bool = False, keys: Globs = None, exclude: Globs = None,
@@ -208,6 +218,7 @@ def convert(path: Path, out: Path, *, to: Optional[str] = None, world_size: Opti
         "exclude": exclude, "allow_global": allow_global, "threads": threads, "max_memory": max_memory}, progress, check)
 
 
+@documented
 def shard(path: Path, out: Path, *, world_size: int, shard: Globs = None, replicate: Globs = None, dry_run: bool = False,
           force: bool = False, sync: bool = True, resume: bool = False, seal: bool = False, keys: Globs = None, exclude: Globs = None,
           allow_global: Globs = None, threads: Optional[int] = None, max_memory: Size = None,
@@ -219,6 +230,7 @@ def shard(path: Path, out: Path, *, world_size: int, shard: Globs = None, replic
         "max_memory": max_memory}, progress, check)
 
 
+@documented
 def reshard(path: Path, out: Path, *, world_size: int, shard: Globs = None, replicate: Globs = None, dry_run: bool = False,
             force: bool = False, sync: bool = True, resume: bool = False, seal: bool = False, keys: Globs = None, exclude: Globs = None,
             allow_global: Globs = None, threads: Optional[int] = None, max_memory: Size = None,
@@ -230,6 +242,7 @@ def reshard(path: Path, out: Path, *, world_size: int, shard: Globs = None, repl
         "max_memory": max_memory}, progress, check)
 
 
+@documented
 def rekey(path: Path, out: Path, *, key_by: str, flatten: bool = False, names: Optional[Path] = None, names_from: Optional[Path] = None,
           copy: bool = False, dry_run: bool = False, force: bool = False, sync: bool = True, seal: bool = False,
           keys: Globs = None, exclude: Globs = None, allow_global: Globs = None, threads: Optional[int] = None,
@@ -241,6 +254,7 @@ def rekey(path: Path, out: Path, *, key_by: str, flatten: bool = False, names: O
         "max_memory": max_memory}, progress, check)
 
 
+@documented
 def rename(path: Path, out: Path, *, names: Optional[Dict[str, str]] = None, rename_file: Optional[Path] = None,
            strip_prefix: Globs = None, drop: Globs = None, copy: bool = False, dry_run: bool = False, force: bool = False,
            sync: bool = True, seal: bool = False, keys: Globs = None, exclude: Globs = None, allow_global: Globs = None,
@@ -256,6 +270,7 @@ def _assignments(parameters: Optional[Mapping[str, int]]) -> Optional[List[str]]
     return None if parameters is None else [f"{name}={number}" for name, number in parameters.items()]
 
 
+@documented
 def map_model(rules: Path, path: Path, out: Path, *, parameters: Optional[Mapping[str, int]] = None, config: Optional[Path] = None,
               reverse: bool = False, drop_optimizer: bool = False, to: Optional[str] = None, world_size: Optional[int] = None,
               dtype: Optional[str] = None, max_shard_size: Size = None, drop_values: bool = False, strip_prefix: Globs = None,
@@ -264,12 +279,13 @@ def map_model(rules: Path, path: Path, out: Path, *, parameters: Optional[Mappin
               progress: OnProgress = None, check: bool = True) -> Mapped:
     """Makes the tensors of another model's code: `rules` is a file of rules or a built-in map, the verb `map`."""
     return _asked(Mapped, "map", [_path(rules), _path(path), _path(out)], {
-        "set": _assignments(parameters), "config": None if config is None else _path(config), "reverse": reverse,
+        "set": _assignments(parameters), "config": config, "reverse": reverse,
         "drop_optimizer": drop_optimizer, "to": to, "world_size": world_size, "dtype": dtype, "max_shard_size": max_shard_size,
         "drop_values": drop_values, "strip_prefix": strip_prefix, "dry_run": dry_run, "force": force, "sync": sync,
         "resume": resume, "seal": seal, "keys": keys, "exclude": exclude, "allow_global": allow_global, "threads": threads, "max_memory": max_memory}, progress, check)
 
 
+@documented
 def export_model(path: Path, out: Path, *, to: str = "hf", map: Optional[Path] = None, parameters: Optional[Mapping[str, int]] = None,
                  config: Optional[Path] = None, model: Optional[str] = None, ema: bool = False, incomplete: bool = False, dtype: Optional[str] = None,
                  max_shard_size: Size = None, strip_prefix: Globs = None, read_again: bool = False, dry_run: bool = False, force: bool = False,
@@ -277,14 +293,15 @@ def export_model(path: Path, out: Path, *, to: str = "hf", map: Optional[Path] =
                  allow_global: Globs = None, threads: Optional[int] = None, max_memory: Size = None, progress: OnProgress = None, check: bool = True) -> Exported:
     """Writes the model as the folder that from_pretrained loads, the verb `export`; `read_again` is its --check."""
     return _asked(Exported, "export", [_path(path), _path(out)], {
-        "to": to, "map": None if map is None else _path(map), "set": _assignments(parameters),
-        "config": None if config is None else _path(config), "model": model, "ema": ema, "incomplete": incomplete, "dtype": dtype,
+        "to": to, "map": map, "set": _assignments(parameters),
+        "config": config, "model": model, "ema": ema, "incomplete": incomplete, "dtype": dtype,
         "max_shard_size": max_shard_size, "strip_prefix": strip_prefix, "check": read_again, "dry_run": dry_run,
         "force": force, "sync": sync, "resume": resume,
         "seal": seal, "keys": keys, "exclude": exclude, "allow_global": allow_global, "threads": threads,
         "max_memory": max_memory}, progress, check)
 
 
+@documented
 def import_model(path: Path, out: Path, *, from_: str = "hf", map: Path, parameters: Optional[Mapping[str, int]] = None,
                  config: Optional[Path] = None, model: Optional[str] = None, under: Optional[str] = None, incomplete: bool = False,
                  to: Optional[str] = None,
@@ -294,7 +311,7 @@ def import_model(path: Path, out: Path, *, from_: str = "hf", map: Path, paramet
                  threads: Optional[int] = None, max_memory: Size = None, progress: OnProgress = None, check: bool = True) -> Imported:
     """Writes a published model as the checkpoint that a trainer loads, the verb `import`."""
     return _asked(Imported, "import", [_path(path), _path(out)], {
-        "from": from_, "map": _path(map), "set": _assignments(parameters), "config": None if config is None else _path(config),
+        "from": from_, "map": map, "set": _assignments(parameters), "config": config,
         "model": model, "under": under, "incomplete": incomplete, "to": to, "world_size": world_size, "dtype": dtype,
         "max_shard_size": max_shard_size,
         "drop_values": drop_values, "strip_prefix": strip_prefix, "dry_run": dry_run, "force": force, "sync": sync, "seal": seal,
@@ -302,16 +319,19 @@ def import_model(path: Path, out: Path, *, from_: str = "hf", map: Path, paramet
         "max_memory": max_memory}, progress, check)
 
 
+@documented
 def maps() -> List[BuiltinMap]:
     """Returns the built-in maps."""
     return _asked(BuiltinMaps, "maps", [], {}, None, True).maps or []
 
 
+@documented
 def map_rules(name: str) -> str:
     """Returns the text of a built-in map."""
     return _asked(BuiltinMaps, "maps", [], {"show": name}, None, True).rules or ""
 
 
+@documented
 def set_values(path: Path, out: Path, assignments: Optional[Dict[str, Any]] = None, *, drop: Globs = None,
                take_from: Optional[Path] = None, take: Globs = None, replace: bool = False, retype: bool = False, copy: bool = False,
                dry_run: bool = False, force: bool = False, sync: bool = True, seal: bool = False, keys: Globs = None,
@@ -321,11 +341,12 @@ def set_values(path: Path, out: Path, assignments: Optional[Dict[str, Any]] = No
     and takes keys of the checkpoint `take_from`."""
     words = [f"{key}={value}" for key, value in (assignments or {}).items()]
     return _asked(ValuesSet, "set", [_path(path), _path(out), *words], {
-        "drop": drop, "take_from": None if take_from is None else _path(take_from), "take": take, "replace": replace,
+        "drop": drop, "take_from": take_from, "take": take, "replace": replace,
         "retype": retype, "copy": copy, "dry_run": dry_run, "force": force, "sync": sync, "seal": seal, "keys": keys,
         "exclude": exclude, "allow_global": allow_global, "threads": threads, "max_memory": max_memory}, progress, check)
 
 
+@documented
 def resize_vocab(path: Path, out: Path, size: int, *, table: Globs = None, fill: Optional[str] = None, seed: Optional[int] = None,
                  std: Optional[float] = None, config: Optional[Path] = None, to: Optional[str] = None,
                  world_size: Optional[int] = None, dtype: Optional[str] = None, max_shard_size: Size = None, drop_values: bool = False, strip_prefix: Globs = None, dry_run: bool = False,
@@ -335,12 +356,13 @@ def resize_vocab(path: Path, out: Path, size: int, *, table: Globs = None, fill:
     """Gives the embedding and the output layer `size` tokens, and the optimizer's state with them."""
     return _asked(VocabularyResized, "resize-vocab", [_path(path), _path(out)], {
         "size": size, "table": table, "fill": fill, "seed": seed, "std": None if std is None else repr(float(std)),
-        "config": None if config is None else _path(config), "to": to,
+        "config": config, "to": to,
         "world_size": world_size, "dtype": dtype, "max_shard_size": max_shard_size, "drop_values": drop_values,
         "strip_prefix": strip_prefix, "dry_run": dry_run, "force": force, "sync": sync, "seal": seal, "keys": keys,
         "exclude": exclude, "allow_global": allow_global, "threads": threads, "max_memory": max_memory}, progress, check)
 
 
+@documented
 def groups(path: Path, out: Path, options: Optional[Dict[str, Any]] = None, *, split: Globs = None,
            join: Optional[Sequence[int]] = None, options_of: Optional[int] = None, of: Optional[str] = None, copy: bool = False,
            dry_run: bool = False, force: bool = False, sync: bool = True, seal: bool = False, keys: Globs = None, exclude: Globs = None,
@@ -354,6 +376,7 @@ def groups(path: Path, out: Path, options: Optional[Dict[str, Any]] = None, *, s
         "allow_global": allow_global, "threads": threads, "max_memory": max_memory}, progress, check)
 
 
+@documented
 def average(paths: Sequence[Path], out: Path, *, weights: Optional[Sequence[float]] = None, normalize: bool = False,
             accumulate: Optional[str] = None, optimizer: bool = False, differing: Optional[str] = None, to: Optional[str] = None,
             world_size: Optional[int] = None, dtype: Optional[str] = None, max_shard_size: Size = None, drop_values: bool = False,
@@ -369,6 +392,7 @@ def average(paths: Sequence[Path], out: Path, *, weights: Optional[Sequence[floa
         "allow_global": allow_global, "threads": threads, "max_memory": max_memory}, progress, check)
 
 
+@documented
 def merge_lora(path: Path, adapters: Sequence[Path], out: Path, *, config: Optional[Path] = None, untied: bool = False,
                adapter_config: Optional[Path] = None, alpha: Optional[float] = None, adapter_only: bool = False,
                to: Optional[str] = None, world_size: Optional[int] = None,
@@ -378,13 +402,14 @@ def merge_lora(path: Path, adapters: Sequence[Path], out: Path, *, config: Optio
                check: bool = True) -> Merged:
     """Merges LoRA adapters of peft, in their order, into the checkpoint that they were trained for; none if `path` holds one."""
     return _asked(Merged, "merge-lora", [_path(path), *map(_path, adapters), _path(out)], {
-        "config": None if config is None else _path(config), "untied": untied,
-        "adapter_config": None if adapter_config is None else _path(adapter_config), "alpha": alpha, "adapter_only": adapter_only,
+        "config": config, "untied": untied,
+        "adapter_config": adapter_config, "alpha": alpha, "adapter_only": adapter_only,
         "to": to, "world_size": world_size, "dtype": dtype, "max_shard_size": max_shard_size, "drop_values": drop_values,
         "dry_run": dry_run, "force": force, "sync": sync, "seal": seal, "keys": keys, "exclude": exclude,
         "allow_global": allow_global, "threads": threads, "max_memory": max_memory}, progress, check)
 
 
+@documented
 def extract_lora(path: Path, tuned: Path, out: Path, *, rank: int, alpha: Optional[float] = None, dtype: Optional[str] = None,
                  passes: Optional[int] = None, embedding: Globs = None, modules_to_save: bool = False, fan_in_fan_out: bool = False,
                  model: Optional[str] = None, dry_run: bool = False, force: bool = False, sync: bool = True, seal: bool = False,
@@ -398,6 +423,7 @@ def extract_lora(path: Path, tuned: Path, out: Path, *, rank: int, alpha: Option
         "max_memory": max_memory}, progress, check)
 
 
+@documented
 def diff(path: Path, other: Path, *, atol: Optional[float] = None, rtol: Optional[float] = None, ulp: Optional[int] = None,
          close: bool = False, nan_equal: bool = False, ignore_dtype: bool = False, ignore_values: bool = False,
          strip_prefix_a: Globs = None, strip_prefix_b: Globs = None, map: Optional[Path] = None,
@@ -409,22 +435,24 @@ def diff(path: Path, other: Path, *, atol: Optional[float] = None, rtol: Optiona
     return _asked(Comparison, "diff", [_path(path), _path(other)], {
         "atol": atol, "rtol": rtol, "ulp": ulp, "close": close, "nan_equal": nan_equal, "ignore_dtype": ignore_dtype,
         "ignore_values": ignore_values, "strip_prefix_a": strip_prefix_a, "strip_prefix_b": strip_prefix_b,
-        "map": None if map is None else _path(map), "set": _assignments(parameters), "config": None if config is None else _path(config),
-        "model": model, "sort": sort, "by": by, "html": None if html is None else _path(html), "force": force,
+        "map": map, "set": _assignments(parameters), "config": config,
+        "model": model, "sort": sort, "by": by, "html": html, "force": force,
         "keys": keys, "exclude": exclude, "allow_global": allow_global, "threads": threads,
         "max_memory": max_memory}, progress, check)
 
 
+@documented
 def stats(path: Path, *, fail_on: Union[str, Sequence[str], None] = None, html: Optional[Path] = None, force: bool = False, keys: Globs = None, exclude: Globs = None,
           allow_global: Globs = None, threads: Optional[int] = None, max_memory: Size = None, progress: OnProgress = None,
           check: bool = True) -> Statistics:
     """Returns extremes, mean, spread, zeros, NaN and Inf of each tensor; raises if `fail_on` ("nan", "inf", "zero") finds some."""
     words = fail_on if fail_on is None or isinstance(fail_on, str) else ",".join(fail_on)
     return _asked(Statistics, "stats", [_path(path)], {
-        "fail_on": words, "html": None if html is None else _path(html), "force": force, "keys": keys, "exclude": exclude, "allow_global": allow_global, "threads": threads,
+        "fail_on": words, "html": html, "force": force, "keys": keys, "exclude": exclude, "allow_global": allow_global, "threads": threads,
         "max_memory": max_memory}, progress, check)
 
 
+@documented
 def extract(path: Path, key: str, out: Optional[Path] = None, *, to: Optional[str] = None, dtype: Optional[str] = None,
             all_elements: bool = False, verify_rest: bool = True, dry_run: bool = False, force: bool = False, sync: bool = True,
             keys: Globs = None, exclude: Globs = None, allow_global: Globs = None, threads: Optional[int] = None,
