@@ -482,7 +482,10 @@ def _plan(kind: Any) -> List[Tuple[str, str, Optional[Callable[[Any], Any]]]]:
 def built(kind: Any, members: Dict[str, Any]) -> Any:
     """Makes a dataclass of a JSON object; members that it does not know are left out."""
     made = object.__new__(kind)   # without __init__, which takes most of the time of a frozen one
-    made.__dict__.update((name, _converted(convert, members.get(member))) for name, member, convert in _plan(kind))
+    fields = made.__dict__
+    for name, member, convert in _plan(kind):
+        value = members.get(member)
+        fields[name] = value if convert is None or value is None else convert(value)
     return made
 
 

@@ -109,15 +109,18 @@ class StorageReader(_StorageReader):
         try:
             checkpoint = self._open()
             known: Dict[str, Any] = {}
-            for key, tensor in checkpoint._tensors.items():
+            paths: Dict[str, Any] = {}
+            for key in checkpoint:
+                tensor = checkpoint._tensors.get(key)
+                if tensor is None:
+                    known[key], paths[key] = BytesStorageMetadata(), checkpoint._values[key][1]
+                    continue
                 properties = TensorProperties(dtype=torch_dtype(tensor.dtype, checkpoint._where(key)))
-                known[key] = TensorStorageMetadata(properties, torch.Size(tensor.shape), [
-                    ChunkStorageMetadata(torch.Size(offset), torch.Size(size)) for offset, size in checkpoint._opened.chunks(tensor._number)])
-            known.update((key, BytesStorageMetadata()) for key in checkpoint._values if key not in known)
+                known[key], paths[key] = TensorStorageMetadata(properties, torch.Size(tensor.shape), [
+                    ChunkStorageMetadata(torch.Size(offset), torch.Size(size))
+                    for offset, size in checkpoint._opened.chunks(tensor._number)]), tensor.path
         except FsdpCkptError as error:
             raise _Refused(str(error)) from error
-        paths = {key: tensor.path for key, tensor in checkpoint._tensors.items()}
-        paths.update((key, path) for key, (_, path) in checkpoint._values.items())
         return Metadata(known, planner_data=paths, storage_data={})
 
     def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool) -> None:

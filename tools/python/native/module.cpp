@@ -50,7 +50,9 @@ using formats::ValueKind;
 // A tuple that deep is not a key: Python would hash shared parts again and again.
 constexpr std::uint32_t kMaxKeyDepth = 8;
 
+// Bytes that Python allocated, and bytes for Python, which takes them by DLPack or as a buffer.
 using Bytes = nb::ndarray<std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Memory = nb::ndarray<nb::array_api, std::uint8_t, nb::ndim<1>>;
 
 // Runs `work` in a thread of its own, without the GIL.  Meanwhile Python handles signals; if a
 // handler raises (Ctrl-C), the work is asked to stop, and the exception is thrown on.
@@ -108,7 +110,7 @@ void prepare_place(const std::string& path) {
 }
 
 // Returns memory for tensors, zeroed by the kernel when it is first touched.
-nb::ndarray<std::uint8_t, nb::ndim<1>> make_memory(std::size_t bytes) {
+Memory make_memory(std::size_t bytes) {
   const std::size_t mapped = std::max<std::size_t>(bytes, 1);
   void* const memory =
       ::mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -123,7 +125,7 @@ nb::ndarray<std::uint8_t, nb::ndim<1>> make_memory(std::size_t bytes) {
     ::munmap(mapping->memory, mapping->bytes);
     delete mapping;
   });
-  return nb::ndarray<std::uint8_t, nb::ndim<1>>(static_cast<std::uint8_t*>(memory), {bytes}, owner);
+  return Memory(static_cast<std::uint8_t*>(memory), {bytes}, owner);
 }
 
 nb::object text(std::string_view utf8) {
@@ -220,7 +222,7 @@ class Opened {
 
   // Returns memory for `bytes` bytes of elements.  Throws: kLimitRatio if the files are too small
   // to hold so many.
-  nb::ndarray<std::uint8_t, nb::ndim<1>> memory(std::uint64_t bytes) const {
+  Memory memory(std::uint64_t bytes) const {
     const std::uint64_t most = formats::expansion_limit(index());
     if (bytes > most) {
       throw Error(ErrorCode::kLimitRatio,
