@@ -56,6 +56,8 @@ need_others() {
 }
 begin need_others
 
+need_module
+settings+=(-DFSDP_PYTHON=ON -DPython_EXECUTABLE="$MODULE_PYTHON")
 name_parity
 settings+=(-DFSDP_TEST_PARITY="$PARITY")
 step "configure" configure ci "${settings[@]}"

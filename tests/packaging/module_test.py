@@ -7,6 +7,8 @@ import glob
 import inspect
 import json
 import os
+import pathlib
+import pickle
 import re
 import shutil
 import signal
@@ -184,6 +186,61 @@ class ModuleTest(unittest.TestCase):
         for thread in threads:
             thread.join()
         self.assertEqual(verdicts, ["sound"] * 8)
+
+    def test_a_version(self):
+        self.assertEqual(fsdp_ckpt.__version__, fsdp_ckpt.version().split()[1])
+
+    def test_the_home_folder_and_paths(self):
+        shutil.copytree(SMALL, self.path("ckpt"))
+        with mock.patch.dict(os.environ, {"HOME": self.place}):
+            self.assertTrue(fsdp_ckpt.verify("~/ckpt").sound)
+            self.assertTrue(fsdp_ckpt.verify(pathlib.Path("~/ckpt")).sound)
+            fsdp_ckpt.inspect("~/ckpt", html="~/page.html")
+            fsdp_ckpt.consolidate("~/ckpt", pathlib.Path("~/full.pt"))
+        self.assertEqual(sorted(os.listdir(self.place)), ["ckpt", "full.pt", "page.html"])
+
+    def test_names_of_the_verbs(self):
+        self.assertIs(fsdp_ckpt.export, fsdp_ckpt.export_model)
+        self.assertIs(fsdp_ckpt.set, fsdp_ckpt.set_values)
+        scope = {}
+        exec("from fsdp_ckpt import *", scope)  # pylint: disable=exec-used
+        self.assertEqual({"open", "set", "export"} & set(scope), set(), "Python's own stay")
+
+    def test_members_are_made_when_they_are_asked_for(self):
+        found = fsdp_ckpt.inspect(FOLDER)
+        self.assertEqual(set(found.__dict__), {"json", "notes"}, "20,000 tensors would take a second")
+        self.assertEqual(len(found.tensors), found.totals.tensors)
+        self.assertIs(found.tensors, found.tensors)
+        self.assertEqual(found, pickle.loads(pickle.dumps(found)))
+        with self.assertRaises(AttributeError):
+            found.nothing
+
+    def test_notebooks_show_tables(self):
+        page = fsdp_ckpt.inspect(FOLDER)._repr_html_()
+        self.assertIn("<td>app.model.emb.weight</td>", page)
+        many = fsdp_ckpt.diff(FOLDER, SMALL, check=False)
+        self.assertEqual(many._repr_html_().split("<caption>")[1].count("<tr>"), 1 + 94)
+        hostile = fsdp_ckpt.inspect(FOLDER)
+        hostile.json["tensors"] = [{**hostile.json["tensors"][0], "key": f"<script>{i}"} for i in range(150)]
+        page = hostile._repr_html_()
+        self.assertIn("&lt;script&gt;99", page)
+        self.assertNotIn("<script>", page)
+        self.assertNotIn("script&gt;100", page)
+        self.assertIn("50 more", page)
+
+    def test_every_parameter_is_documented(self):
+        for name in fsdp_ckpt.__all__:
+            function = getattr(fsdp_ckpt, name)
+            if inspect.isfunction(function) and function.__module__ == "fsdp_ckpt._verbs":
+                for parameter in inspect.signature(function).parameters:
+                    self.assertRegex(function.__doc__, rf"(?m)^    {parameter} +\S", name)
+
+    def test_without_the_native_part(self):
+        code = ("import sys; sys.modules['fsdp_ckpt._native'] = None\nimport fsdp_ckpt\n"
+                "try:\n    fsdp_ckpt.open('x')\nexcept ImportError as error:\n    print(error)")
+        said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False).stdout
+        self.assertIn("no native part here", said)
+        self.assertIn("FSDP_PYTHON=ON", said)
 
     def test_no_torch_is_imported(self):
         code = "import fsdp_ckpt, sys; sys.exit(any(name in sys.modules for name in ('torch', 'numpy')))"

@@ -15,6 +15,7 @@
 #   need_remote             sets REMOTE_PYTHON to one with those of requirements-remote.txt too
 #   need_packaging          sets PACKAGING_PYTHON to one with those of requirements-packaging.txt, and STATIC_SOURCES to the sources of a static build
 #   need_docs               sets DOCS_PYTHON to one with those of requirements-docs.txt
+#   need_module             sets MODULE_PYTHON to one with those of requirements-module.txt too
 #   need_release            sets RELEASE_PYTHON to one with those of requirements-release.txt
 #   need_old_userland       sets OLD_USERLAND to a root file system of Debian 11, or to nothing where none can be made
 #   need_fuzz_compiler      sets FUZZ_CXX to a clang++ that builds the fuzz targets
@@ -89,7 +90,7 @@ packages_of() {
     python) echo python3 python3-venv ;;
     mpi) echo openmpi-bin libopenmpi-dev mpich libmpich-dev ;;
     torch) echo libgloo-dev ;;   # the wheel has every other header that libfsdp needs
-    test) echo libgtest-dev libgmock-dev 'libcurl4-openssl-dev|libcurl4-gnutls-dev' libexpat1 python3 python3-venv git ccache strace iproute2 zsh fish man-db ;;
+    test) echo libgtest-dev libgmock-dev 'libcurl4-openssl-dev|libcurl4-gnutls-dev' libexpat1 python3 python3-dev python3-venv git ccache strace iproute2 zsh fish man-db ;;
     rare) echo xfsprogs gcovr 'chromium|chromium-browser' ;;
     package) echo nasm libssl-dev libc-ares-dev libexpat1-dev python3-venv qemu-user-static debootstrap debian-archive-keyring dpkg-dev lintian ;;   # the static program, and where it is tried
     format) echo clang-format-14 ;;
@@ -326,6 +327,12 @@ need_producers() {
 need_remote() {
   bare_python remote 'import boto3, flask, moto.server, s3fs, s3torchconnector.dcp'
   REMOTE_PYTHON=$BARE_PYTHON
+}
+
+# About 150 MB and 20 s.
+need_module() {
+  bare_python module 'import matplotlib, ml_dtypes, nanobind, pandas'
+  MODULE_PYTHON=$BARE_PYTHON
 }
 
 make_small_venv() {

@@ -49,7 +49,8 @@ def _plain(value: Any, where: str) -> Any:
     if isinstance(value, dict):
         items = [(_plain(key, where), _plain(one, where)) for key, one in value.items()]
         value.clear()
-        value.update(items)
+        for key, one in items:   # update() of a Counter would count
+            value[key] = one
         return value
     if type(value) in (list, tuple, set, frozenset):
         return type(value)(_plain(one, where) for one in value)

@@ -170,6 +170,28 @@ TEST_F(MemoryReaderTest, a_flipped_bit_is_an_error_and_not_done) {
   EXPECT_TRUE(second_done);
 }
 
+TEST_F(MemoryReaderTest, a_storage_that_is_read_in_part_is_compared_whole_where_that_is_asked_for) {
+  write({numbers(2'000'000, 0)});
+  const Box box = whole_box(std::vector<std::int64_t>{2'000'000});
+  Numbers found(1'000);
+  const std::vector pieces = {into(piece({{0}, {1'000}}, {chunk(0, box)}), found, false)};
+  const MemoryReadOptions whole{2, true, nullptr};
+  EXPECT_TRUE(read_into_memory(pieces, true, whole).empty());
+  std::fstream change(path_, std::ios::binary | std::ios::in | std::ios::out);
+  change.seekp(static_cast<std::streamoff>(offsets_[0] + 5'000'003));
+  change.put('\x7e');
+  change.close();
+  EXPECT_EQ(read_into_memory(pieces, true).size(), 1U) << "what was read is as it was";
+  try {
+    read_into_memory(pieces, true, whole);
+    FAIL() << "expected an error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kZipCrc);
+  }
+  const MemoryReadOptions stopped{1, false, [] { return true; }};
+  EXPECT_THROW(read_into_memory(pieces, true, stopped), Error);
+}
+
 TEST_F(MemoryReaderTest, pieces_are_expected_before_they_are_located) {
   write(std::vector<Numbers>(40, numbers(10, 0)));
   std::vector<Numbers> found(40, Numbers(10));
