@@ -104,7 +104,7 @@ room(formats torch base files outputs zip pickle model names checkpoint content 
 room(formats dcp base store files outputs zip pickle model names checkpoint content safetensors torch)
 room(formats checks base store files outputs model checkpoint content hdf5 torch dcp)
 room(formats hf base store files outputs zip pickle model checkpoint content safetensors)
-room(formats trainers base store files outputs pickle model checkpoint content safetensors torch dcp rewrite)
+room(formats trainers base store files outputs pickle model checkpoint content safetensors torch dcp rewrite checks)
 room(formats runs base store files outputs pickle model checkpoint content safetensors torch dcp hdf5 trainers)
 wing(formats changes)
 room(formats arithmetic base)

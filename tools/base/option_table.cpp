@@ -57,6 +57,7 @@ constexpr OptionMeaning kOptions[] = {
      INT32_MAX},
     {"--key-by", "KEYS", "How parameters are identified: name, id"},
     {"-k,--keys", "GLOB", "Only keys that match GLOB: * stays within dots, ** does not"},
+    {"--layout", "LAYOUT", "Layout of OUT: that of PATH if it is a trainer's (same), or dcp"},
     {"--limit", "N", "The most to list for people", 0, INT32_MAX},
     {"--map", "MAP", "A built-in map, a file of rules, or none"},
     {"--max-bytes", "SIZE", "Status 1 if the files have more than SIZE"},

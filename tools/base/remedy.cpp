@@ -12,6 +12,8 @@ using formats::quote;
 
 constexpr std::size_t kMaxKey = 200;
 
+}  // namespace
+
 std::string remedy_text(const Hint& hint) {
   switch (hint.remedy) {
     case Remedy::kNone:
@@ -78,11 +80,11 @@ std::string remedy_text(const Hint& hint) {
       return cat("; give --set ", escape(hint.subject), "=NUMBER or the config with --config");
     case Remedy::kModelForOrder:
       return "; --model PATH beside --names has them";
+    case Remedy::kOtherLayout:
+      return "; --layout dcp writes a torch.distributed.checkpoint folder";
   }
   return {};
 }
-
-}  // namespace
 
 std::string message_of(const Error& error) {
   return error.what() + remedy_text(error.hint());

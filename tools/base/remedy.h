@@ -9,6 +9,9 @@
 
 namespace fsdp::cli {
 
+// Returns "; " and the option that helps; empty if there is none.
+std::string remedy_text(const Hint& hint);
+
 // Returns the message and, after a semicolon, the option that helps, if there is one.
 std::string message_of(const Error& error);
 std::string message_of(const formats::Finding& finding);

@@ -171,6 +171,7 @@ enum class Remedy {
   kGiveNumber,          // subject: the name of a parameter of a map, to be given a number
   kGiveNumberOrConfig,  // the same, or the model's config.json
   kModelForOrder,       // give a checkpoint of the model beside the order of its names
+  kOtherLayout,         // write a folder of torch.distributed.checkpoint
 };
 
 struct Hint {

@@ -298,7 +298,7 @@ class FolderOutput : public DcpOutput {
     plan_.values = layout_.value_count() + meta_values_;
     for (const TensorItem& item : layout_.tensors()) {
       plan_.tensor_bytes += source_.index().tensors[item.tensor].bytes();
-      ++(item.cut ? cut_tensors_ : whole_tensors_);
+      ++(item.cut ? plan_.cut_tensors : plan_.whole_tensors);
     }
   }
 

@@ -40,16 +40,12 @@ struct DcpOutputOptions {
 // values.
 class DcpOutput : public Output {
  public:
-  std::int64_t cut_tensors() const { return cut_tensors_; }
-  std::int64_t whole_tensors() const { return whole_tensors_; }
   // Adds the files to `parent`, which the caller commits; adds the bytes copied to `total`.
   void write_files(AtomicFolder& parent, const CopyOptions& options,
                    CopyResult& total) override = 0;
 
  protected:
   using Output::Output;
-  std::int64_t cut_tensors_ = 0;
-  std::int64_t whole_tensors_ = 0;
 };
 std::unique_ptr<DcpOutput> plan_dcp_output(const Checkpoint& source, const Value& content,
                                            const std::filesystem::path& destination,

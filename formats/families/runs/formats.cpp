@@ -71,7 +71,8 @@ template <std::unique_ptr<Output> (*plan)(const Checkpoint&, const Value&, const
                                           const FrameworkOptions&)>
 std::unique_ptr<Output> trainer_output(const OutputRequest& asked) {
   return plan(asked.source, asked.content, asked.destination,
-              {asked.options.output, asked.options.world_size, asked.options.drop_values});
+              {asked.options.output, asked.options.world_size, asked.options.drop_values,
+               asked.options.beside});
 }
 
 }  // namespace
@@ -121,7 +122,7 @@ const std::vector<Format>& format_table() {
            [](const fs::path& folder, const OpenOptions& options) {
              return accelerate::open_accelerate(folder, options.allowed_globals);
            },
-       .outputs = {{"accelerate", kTrainer, trainer_output<plan_accelerate>}}},
+       .outputs = {{"accelerate", kTrainer, trainer_output<plan_accelerate>, {}, "*"}}},
       {.word = "deepspeed",
        .labels = {{"", "DeepSpeed checkpoint ({})"}},
        .is_folder = deepspeed::is_universal_folder,
@@ -156,7 +157,10 @@ const std::vector<Format>& format_table() {
                   {"", "torch.save files of each rank"}},
        .is_folder = fairscale::is_fairscale_folder,
        .open_folder = plainly<fairscale::open_fairscale>},
-      {.word = "per-rank", .is_folder = is_rank_folder, .open_folder = plainly<open_rank_folder>},
+      {.word = "per-rank",
+       .is_folder = is_rank_folder,
+       .open_folder = plainly<open_rank_folder>,
+       .outputs = {{"per-rank", kOwn, trainer_output<plan_rank_files>, {}, "sharded-tensors"}}},
       {.word = "torch-checkpointing",
        .is_folder = torch_checkpointing::is_undescribed_folder,
        .open_folder = plainly<torch_checkpointing::open_folder>,
@@ -215,6 +219,17 @@ std::string own_output_word(const CheckpointDescription& description) {
     if (format.word != description.format) continue;
     for (const OutputFormat& output : format.outputs) {
       if (output.group == OutputGroup::kFull || output.group == OutputGroup::kSharded)
+        return std::string(output.word);
+    }
+  }
+  return {};
+}
+
+std::string kept_output_word(const CheckpointDescription& description) {
+  for (const Format& format : format_table()) {
+    if (format.word != description.format) continue;
+    for (const OutputFormat& output : format.outputs) {
+      if (output.keeps == "*" || (!output.keeps.empty() && output.keeps == description.layout))
         return std::string(output.word);
     }
   }

@@ -16,6 +16,7 @@
 
 #include "formats/bytes/base/team.h"
 #include "formats/bytes/files/listing.h"
+#include "formats/families/trainers/carried_files.h"
 #include "formats/state/content/output.h"
 
 namespace fsdp::formats {
@@ -32,9 +33,10 @@ struct OpenOptions {
 struct CreateOptions {
   OutputOptions output;
   std::optional<std::uint64_t> max_shard_bytes;  // safetensors: split into files, with an index
-  bool drop_values = false;     // safetensors: leave out values that are not tensors
-  std::int64_t world_size = 1;  // dcp: number of ranks of the output
-  std::string layout = {};      // torch_dist: the folder's layout; empty: as its word says
+  bool drop_values = false;           // safetensors: leave out values that are not tensors
+  std::int64_t world_size = 1;        // dcp: number of ranks of the output
+  std::string layout = {};            // torch_dist: the folder's layout; empty: as its word says
+  std::optional<Beside> beside = {};  // see FrameworkOptions
 };
 
 // What is to be written: the arguments of plan_output (front/create.h).
@@ -51,6 +53,7 @@ enum class OutputGroup {
   kSharded,   // divided over ranks
   kTrainer,   // as a trainer lays it out
   kMegatron,  // of Megatron-Core, whose names and shapes the content must have
+  kOwn,       // a checkpoint of the same format is written again for other ranks
 };
 
 // A way to write checkpoints.
@@ -59,6 +62,9 @@ struct OutputFormat {
   OutputGroup group;
   std::unique_ptr<Output> (*plan)(const OutputRequest& request);
   std::vector<std::string_view> suffixes = {};  // of files that are written so if --to is not given
+  // The checkpoints of the format that reshard writes so again: those of this layout, "*" those of
+  // any.
+  std::string_view keeps = {};
 };
 
 // A row of the table.  What a format lacks is null or empty.
@@ -89,6 +95,10 @@ const OutputFormat* output_format(std::string_view word);
 std::vector<std::string> output_words(std::initializer_list<OutputGroup> groups);
 // Returns the word by which a checkpoint is written in its own format; empty if there is none.
 std::string own_output_word(const CheckpointDescription& description);
+
+// Returns the word by which a trainer's checkpoint for some ranks is written in its own layout for
+// others; empty if it becomes a folder of torch.distributed.checkpoint.
+std::string kept_output_word(const CheckpointDescription& description);
 
 // Returns what people call the checkpoint.
 std::string label_of(const CheckpointDescription& description);

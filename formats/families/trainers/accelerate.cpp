@@ -93,6 +93,16 @@ bool is_accelerate_folder(const Listing& folder) {
                              [](const Member& member) { return !member.optimizer; });
 }
 
+std::vector<std::string> names_beside(const Listing& folder) {
+  std::vector<std::string> names;
+  (void)members_of(folder, &names);
+  // Models and optimizers of another layout are left from an earlier save.
+  std::erase_if(names, [](const std::string& name) {
+    return member_named(name.substr(0, name.rfind('.'))).has_value();
+  });
+  return names;
+}
+
 std::unique_ptr<StoredCheckpoint> open_accelerate(const fs::path& path,
                                                   const std::set<std::string>& allowed_globals) {
   std::vector<std::string> others;

@@ -16,6 +16,7 @@
 #include "formats/families/trainers/ranks.h"
 #include "formats/state/content/combined_checkpoint.h"
 #include "formats/state/content/tensor_value.h"
+#include "formats/state/content/value_compare.h"
 
 namespace fsdp::formats {
 namespace {
@@ -235,19 +236,6 @@ std::string short_name(const std::string& name) {
   return out.empty() ? "ranks" : out;
 }
 
-std::vector<RankFiles> sharded_sets(const Listing& folder,
-                                    std::vector<std::string>* others = nullptr) {
-  std::vector<RankFiles> sets;
-  for (RankFiles& set : rank_files(folder.names)) {
-    if (holds_sharded_tensors(folder.path() / set.files[0].second)) {
-      sets.push_back(std::move(set));
-    } else if (others != nullptr) {
-      others->push_back(set.files[0].second);
-    }
-  }
-  return sets;
-}
-
 }  // namespace
 
 std::vector<RankFiles> rank_files(const std::vector<std::string>& names) {
@@ -268,6 +256,18 @@ std::vector<RankFiles> rank_files(const std::vector<std::string>& names) {
   return sets;
 }
 
+std::vector<RankFiles> sharded_sets(const Listing& folder, std::vector<RankFiles>* others) {
+  std::vector<RankFiles> sets;
+  for (RankFiles& set : rank_files(folder.names)) {
+    if (holds_sharded_tensors(folder.path() / set.files[0].second)) {
+      sets.push_back(std::move(set));
+    } else if (others != nullptr) {
+      others->push_back(std::move(set));
+    }
+  }
+  return sets;
+}
+
 bool holds_sharded_tensors(const std::filesystem::path& path) {
   try {
     const auto file = file_at(path);
@@ -279,6 +279,17 @@ bool holds_sharded_tensors(const std::filesystem::path& path) {
     if (is_no_answer(error.code())) throw;
     return false;  // its own reader reports the error
   }
+}
+
+bool saved_alike(const TorchFile& a, const Value& of_a, const TorchFile& b, const Value& of_b) {
+  const ValueComparison compared = compare_values(of_a, of_b);
+  return compared.same && std::ranges::all_of(compared.storages, [&](const auto& pair) {
+           const auto in_a = a.records.find(pair.first.key);
+           const auto in_b = b.records.find(pair.second.key);
+           return in_a != a.records.end() && in_b != b.records.end() &&
+                  in_a->second.bytes == in_b->second.bytes && in_a->second.crc &&
+                  in_a->second.crc == in_b->second.crc;
+         });
 }
 
 std::unique_ptr<StoredCheckpoint> open_rank_files(const std::filesystem::path& folder,
@@ -304,7 +315,7 @@ bool is_rank_folder(const Listing& folder) {
 }
 
 std::unique_ptr<StoredCheckpoint> open_rank_folder(const std::filesystem::path& folder) {
-  std::vector<std::string> others;
+  std::vector<RankFiles> others;
   const std::vector<RankFiles> sets = sharded_sets(Listing(folder), &others);
   if (sets.empty()) {
     throw Error(ErrorCode::kUnknownFormat,
@@ -315,10 +326,10 @@ std::unique_ptr<StoredCheckpoint> open_rank_folder(const std::filesystem::path& 
   for (const RankFiles& set : sets)
     parts.push_back({.checkpoint = open_rank_files(folder, set), .name = set.name});
   Findings findings;
-  for (const std::string& name : others) {
+  for (const RankFiles& set : others) {
     findings.push_back(warning(ErrorCode::kExtraFile,
                                "is also the file of a rank, but holds no sharded tensors: left out",
-                               name));
+                               set.files[0].second));
   }
   return combine_checkpoints(std::move(parts),
                              {escape(folder.native()), "per-rank", "sharded-tensors"},

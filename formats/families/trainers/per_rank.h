@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "formats/bytes/files/listing.h"
+#include "formats/families/torch/stream.h"
 #include "formats/families/trainers/sharded_value.h"
 #include "formats/state/checkpoint/checkpoint.h"
 #include "formats/state/content/state_tree.h"
@@ -29,11 +30,19 @@ struct RankFiles {
 // .torch; `_` or `-` between) and `checkpoint_<r>.pt`.
 std::vector<RankFiles> rank_files(const std::vector<std::string>& names);
 
+// Returns the sets of a folder that hold DTensors or ShardedTensors; `others` gets the other sets.
+std::vector<RankFiles> sharded_sets(const Listing& folder,
+                                    std::vector<RankFiles>* others = nullptr);
+
 // Returns whether `path` is a torch.save file that holds a DTensor or a ShardedTensor.
 bool holds_sharded_tensors(const std::filesystem::path& path);
 
 // Returns the parts of a tensor that a rank holds; nothing if the leaf of its file is whole.
 using PartFinder = std::function<std::optional<ShardedValue>(std::int64_t rank, const Leaf& leaf)>;
+
+// Returns whether two values of torch.save files are the same, storages by their checksums; false
+// if these were not saved.
+bool saved_alike(const TorchFile& a, const Value& of_a, const TorchFile& b, const Value& of_b);
 
 // Opens the files of a set.  Tensors have their whole shape; a rank without a file leaves holes.
 // Values that are not sharded come from the lowest rank.  Flat parameters of FSDP's

@@ -113,9 +113,10 @@ void read_dtensor(const Wrapped& wrapped, ShardedValue& out) {
   const Value* placed = spec == nullptr ? nullptr : attribute(*spec, "placements");
   if (local == nullptr || mesh == nullptr || placed == nullptr)
     throw bad("DTensor", "has no local tensor, mesh and placements");
-  const std::vector<std::int64_t> sizes = mesh_sizes(*mesh);
-  std::vector<Placement> placements;
-  for (const Value& value : placed->items()) placements.push_back(placement_of(value));
+  out.mesh = mesh_sizes(*mesh);
+  for (const Value& value : placed->items()) out.placements.push_back(placement_of(value));
+  const auto& sizes = out.mesh;
+  const auto& placements = out.placements;
   const Value* said = attribute(*mesh, "_coordinate_on_dim");
   if (said != nullptr && said->is_none()) return;  // a rank outside the mesh
   const auto coordinate = said == nullptr ? std::nullopt : integers(*said);

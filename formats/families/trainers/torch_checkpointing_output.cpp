@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <map>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -14,7 +12,7 @@
 #include "formats/bytes/base/text.h"
 #include "formats/containers/pickle/writer.h"
 #include "formats/families/dcp/sharding.h"
-#include "formats/families/torch/writer.h"
+#include "formats/families/trainers/rank_archive.h"
 #include "formats/families/trainers/torch_checkpointing_metadata.h"
 #include "formats/families/trainers/trainers.h"
 #include "formats/state/checkpoint/source_pieces.h"
@@ -26,8 +24,6 @@
 namespace fsdp::formats::torch_checkpointing {
 namespace {
 
-// The archive number of the storages of this output, which no source has.
-constexpr std::uint64_t kOwnArchive = UINT64_MAX;
 // The most bytes of an item's name: the file's name has at most 255, with the rank and a suffix.
 constexpr std::size_t kMaxNameBytes = 200;
 // A name that no dimension of a live mesh has.  The package reads tensors of a live mesh without a
@@ -58,19 +54,6 @@ struct OutputItem {
   bool has_tensors = false;
 };
 
-// A part of a tensor in a rank's file.
-struct PartRef {
-  TensorRef reference;
-  Box box;
-  auto key() const { return std::tuple(reference, box.offset, box.size); }
-};
-
-// The content of a rank's file for an item.
-struct RankObject {
-  Value root;
-  std::vector<PartRef> parts;  // by the key of their storage
-};
-
 class FolderOutput : public Output {
  public:
   FolderOutput(const Checkpoint& source, const Value& content, std::filesystem::path destination,
@@ -82,9 +65,11 @@ class FolderOutput : public Output {
     add_items(content);
     metadata_ = metadata();
     for (std::int64_t rank = 0; rank < world_size_; ++rank) {
-      for (const OutputItem& item : items_)
+      for (const OutputItem& item : items_) {
+        RankArchive archive(source_);
         plan_.files.push_back(
-            {file_name(item, rank), TorchSaveLayout(object_of(item, rank).root).bytes()});
+            {file_name(item, rank), RankArchive::file_bytes(object_of(item, rank, archive))});
+      }
     }
     plan_.files.push_back({kMetadataName, metadata_.size()});
     count_leaves(content);
@@ -177,53 +162,22 @@ class FolderOutput : public Output {
     return box;
   }
 
-  RankObject object_of(const OutputItem& item, std::int64_t rank) const {
-    RankObject out;
-    std::map<decltype(PartRef().key()), Value> known;  // tied tensors stay one
+  // Returns the content of a rank's file for an item.
+  Value object_of(const OutputItem& item, std::int64_t rank, RankArchive& archive) const {
     std::size_t next = 0;
-    out.root = with_leaves(item.value, [&](const Leaf& leaf) -> std::optional<Value> {
+    return with_leaves(item.value, [&](const Leaf& leaf) -> std::optional<Value> {
       const std::optional<Written>& tensor = item.leaves.at(next++);
       if (!tensor) return leaf.value;
-      PartRef part{tensor->reference, box_of(*tensor, rank)};
-      const auto [at, fresh] = known.try_emplace(part.key());
-      if (!fresh) return at->second;
-      const DType dtype =
-          part.reference.cast.value_or(source_.index().tensors[part.reference.number].dtype);
-      StorageRef storage;
-      storage.key = std::to_string(out.parts.size());
-      storage.archive = kOwnArchive;
-      const std::uint64_t numel = volume(part.box.view());
-      storage.numel = storage_class(dtype).empty() ? numel * item_bytes(dtype) : numel;
-      at->second = make_dense_tensor(dtype, part.box.size, std::move(storage));
-      out.parts.push_back(std::move(part));
-      return at->second;
+      return archive.part(tensor->reference, box_of(*tensor, rank));
     });
-    return out;
   }
 
   void write_item(AtomicFolder& folder, const OutputItem& item, std::int64_t rank,
                   const CopyOptions& options, CopyResult& total) const {
-    const RankObject object = object_of(item, rank);
-    TorchSaveLayout layout(object.root);
+    RankArchive archive(source_);
+    const Value object = object_of(item, rank, archive);
     OutputFile& file = folder.add_file(file_name(item, rank));
-    file.reserve(layout.bytes());
-    std::vector<TargetPiece> pieces;
-    for (std::size_t s = 0; s < layout.storages().size(); ++s) {
-      const StorageRef& storage = layout.storages()[s];
-      TargetPiece piece;
-      if (storage.archive == kOwnArchive) {
-        const PartRef& part = object.parts.at(std::stoull(storage.key));
-        const auto from = std::make_shared<TensorSource>(source_, part.reference.number, chunks_);
-        const DType dtype = part.reference.cast.value_or(from->tensor().dtype);
-        piece = box_piece(from, part.box, dtype);
-      } else {
-        piece = storage_piece(source_, storage);
-      }
-      piece.file = &file;
-      piece.offset = layout.storage_offset(s);
-      pieces.push_back(std::move(piece));
-    }
-    total += copy_archive(layout, pieces, file, options.after(total));
+    total += archive.write(object, file, options.after(total), chunks_);
     file.finish(options_.sync);
   }
 

@@ -5,10 +5,13 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "formats/bytes/files/listing.h"
+#include "formats/families/trainers/carried_files.h"
 #include "formats/state/content/output.h"
 
 namespace fsdp::formats {
@@ -17,6 +20,8 @@ struct FrameworkOptions {
   OutputOptions output;
   std::int64_t world_size = 1;  // ranks of the folders
   bool drop_values = false;     // accelerate: leave out values without a place there
+  // accelerate, per-rank: the folder of the source, whose other files go along; none: they stay
+  std::optional<Beside> beside = {};
 };
 
 // Plan outputs whose optimizer states have the form that the trainer loads.
@@ -38,6 +43,16 @@ std::unique_ptr<Output> plan_accelerate(const Checkpoint& source, const Value& c
                                         const std::filesystem::path& destination,
                                         const FrameworkOptions& options);
 
+// The files of each rank again (per_rank.h), for other ranks: every DTensor cut as before, and what
+// is the same on all ranks in each file.
+// Requires: options.beside, and content of that folder, not cast.
+// Throws: kUnsupported naming a tensor that is not a DTensor on a mesh of one dimension, or a value
+// that is not the same on all ranks; kUsage (world_size); what carried_files and open_rank_files
+// throw.
+std::unique_ptr<Output> plan_rank_files(const Checkpoint& source, const Value& content,
+                                        const std::filesystem::path& destination,
+                                        const FrameworkOptions& options);
+
 // A folder that Accelerate's save_state or the HF Trainer wrote for an FSDP model: model and
 // optimizer separately, in one of three layouts.
 // Source: accelerate/utils/fsdp_utils.py of Accelerate 1.15.
@@ -46,6 +61,8 @@ namespace accelerate {
 // Returns whether the folder holds a model: pytorch_model_fsdp_0/, pytorch_model_fsdp.bin or
 // pytorch_model_fsdp*_rank0.bin, or the same with other numbers.
 bool is_accelerate_folder(const Listing& folder);
+// Returns the names in the folder that are neither a model nor an optimizer, of no layout.
+std::vector<std::string> names_beside(const Listing& folder);
 // Opens the parts as `model` and `optimizer` (`model_1`, `optimizer_1`, ... for further ones), and
 // schedulers, scalers and samplers under their names.  Findings name the other files.
 // Throws: what the readers of the parts throw.

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "formats/bytes/base/error.h"
 #include "formats/bytes/base/interface.h"
 #include "formats/bytes/outputs/atomic_file.h"
 #include "formats/bytes/outputs/atomic_folder.h"
@@ -25,6 +26,13 @@ struct PlannedFile {
   bool linked = false;  // shares its bytes on disk with the source
 };
 
+// What became of a file of the source, or why the output has a file.
+struct FileNote {
+  std::string name;  // relative to the folder
+  std::string note;  // "is left out: ...", "is new: ..."
+  Hint hint = {};
+};
+
 // The contents of an output, known before the first byte is written.
 struct OutputPlan {
   std::string format;   // "pt", "safetensors", "dcp", "hdf5", ...
@@ -35,6 +43,11 @@ struct OutputPlan {
   std::uint64_t dropped_values = 0;
   std::uint64_t tensor_bytes = 0;                         // copied from the source
   std::vector<std::pair<std::string, std::string>> tied;  // left out, and the name that was kept
+  // Of a folder that is laid out for ranks: the tensors that are cut over them, and the others.
+  std::uint64_t cut_tensors = 0;
+  std::uint64_t whole_tensors = 0;
+  std::vector<std::string> carried;  // of `files`, those that came along from beside the source
+  std::vector<FileNote> notes;
   // Bytes of all files except `linked` ones.
   std::uint64_t new_bytes() const;
   std::uint64_t bytes() const;

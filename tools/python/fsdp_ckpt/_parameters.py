@@ -47,6 +47,7 @@ _MEANINGS: Dict[str, str] = {
     "key": "of a tensor, with a slice or not (w[0:4, :]), or of a value; or a glob, with `out`",
     "key_by": 'how parameters are identified: "name" or "id"',
     "keys": "a glob or several: only keys that match; * stays within dots, ** does not",
+    "layout": "of reshard, the layout of `out`: \"dcp\"; if None, that of `path` where it can be kept",
     "map": 'a built-in map, a file of rules, or "none"; if None, by the names of tensors',
     "max_bytes": "raise if the files have more bytes than this",
     "max_memory": 'bytes, or a text such as "1GiB"; if None up to 256 MiB, less for small files',

@@ -231,13 +231,14 @@ def shard(path: Path, out: Path, *, world_size: int, shard: Globs = None, replic
 
 
 @documented
-def reshard(path: Path, out: Path, *, world_size: int, shard: Globs = None, replicate: Globs = None, dry_run: bool = False,
+def reshard(path: Path, out: Path, *, world_size: int, layout: Optional[str] = None, shard: Globs = None, replicate: Globs = None,
+            dry_run: bool = False,
             force: bool = False, sync: bool = True, resume: bool = False, seal: bool = False, keys: Globs = None, exclude: Globs = None,
             allow_global: Globs = None, threads: Optional[int] = None, max_memory: Size = None,
             progress: OnProgress = None, check: bool = True) -> Resharded:
-    """Lays a folder out for `world_size` ranks, as FSDP saves it."""
+    """Lays a checkpoint out for `world_size` ranks, in its own layout or, with `layout="dcp"`, as FSDP saves it."""
     return _asked(Resharded, "reshard", [_path(path), _path(out)], {
-        "world_size": world_size, "shard": shard, "replicate": replicate, "dry_run": dry_run, "force": force, "sync": sync, "resume": resume,
+        "world_size": world_size, "layout": layout, "shard": shard, "replicate": replicate, "dry_run": dry_run, "force": force, "sync": sync, "resume": resume,
         "seal": seal, "keys": keys, "exclude": exclude, "allow_global": allow_global, "threads": threads,
         "max_memory": max_memory}, progress, check)
 

@@ -256,7 +256,15 @@ class Salvaged(Written):
 
 
 @dataclass(frozen=True)
+class FileNote:
+    file: str
+    note: str
+
+
+@dataclass(frozen=True)
 class Output(Written):
+    carried: Optional[List[str]] = None
+    notes: Optional[List[FileNote]] = None
     dequantized: Optional[Dict[str, int]] = None
     wrappers: Optional[List[str]] = None
     rules: Optional[List[RuleScope]] = None

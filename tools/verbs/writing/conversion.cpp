@@ -214,12 +214,15 @@ int write_converted(const std::string& verb, const formats::Checkpoint& source,
                     const Streams& streams, ReportExtras extras, const std::string& layout) {
   check_globals(formats::with_own_tensors(source, content), common);
   note_producers(content, format, extras);
+  std::optional<formats::Beside> beside;
+  if (conversion.carries) beside = {common.path, common.allowed_globals};
   const auto output = formats::plan_output(format, source, content, conversion.writing.destination,
                                            {.output = conversion.writing.output(common),
                                             .max_shard_bytes = conversion.max_shard_bytes,
                                             .drop_values = conversion.drop_values,
                                             .world_size = conversion.world_size.value_or(1),
-                                            .layout = layout});
+                                            .layout = layout,
+                                            .beside = beside});
   return write_output(verb, source, *output, conversion.writing, common, streams,
                       std::move(extras));
 }

@@ -27,6 +27,7 @@ struct ConversionOptions {
   std::vector<std::string> strip_prefixes;  // as for `rename --strip-prefix`
   bool strip_unasked = false;               // no message if no name has such a prefix
   std::optional<std::int64_t> world_size;   // sharded formats
+  bool carries = false;                     // accelerate: the files beside such a source go along
   // The verb needs the names of modules, which Megatron-Core's folders join.
   bool by_module = false;
 };

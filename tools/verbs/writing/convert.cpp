@@ -17,7 +17,9 @@ class ConvertVerb : public Verb {
               std::vector<std::string> formats, bool sharded)
       : Verb(std::move(name), std::move(description), std::move(examples)),
         formats_(std::move(formats)),
-        sharded_(sharded) {}
+        sharded_(sharded) {
+    conversion_.carries = sharded;
+  }
   void declare(OptionSet& options) override {
     declare_conversion(options, conversion_, formats_);
     options.add("--resume", &conversion_.writing.resume);

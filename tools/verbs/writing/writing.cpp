@@ -18,6 +18,7 @@
 #include "tools/base/placed.h"
 #include "tools/base/progress.h"
 #include "tools/base/reading.h"
+#include "tools/base/remedy.h"
 
 namespace fsdp::cli {
 namespace {
@@ -27,6 +28,8 @@ using formats::cat;
 
 // The most files that a dry run lists for users; --json lists all.
 constexpr std::size_t kMaxListed = 100;
+// The most files that a line names.
+constexpr std::size_t kMaxOnLine = 10;
 
 // Returns the free bytes where `destination` will be written.  Throws: kIo.
 std::uint64_t free_bytes_at(const std::string& destination) {
@@ -110,6 +113,11 @@ struct Writing {
     object.emplace_back("values", plan.values);
     object.emplace_back("dropped_values", plan.dropped_values);
     object.emplace_back("tied", std::move(tied));
+    if (!plan.carried.empty()) {
+      object.emplace_back("carried",
+                          formats::Json::Array(plan.carried.begin(), plan.carried.end()));
+    }
+    if (!plan.notes.empty()) object.emplace_back("notes", json_notes());
     object.emplace_back("bytes", plan.bytes());
     object.emplace_back("tensor_bytes", plan.tensor_bytes);
     object.emplace_back("buffer_bytes", buffer_bytes);
@@ -134,6 +142,7 @@ struct Writing {
     if (plan.dropped_values != 0)
       out << "left out: " << plan.dropped_values << " values that are not tensors\n";
     for (const std::string& line : extras.lines) out << line << '\n';
+    report_carried();
     const std::string contents =
         cat(counted(plan.tensors, "tensor"), ", ", counted(plan.values, "value"), ", ",
             formats::human_bytes(plan.bytes()));
@@ -141,6 +150,31 @@ struct Writing {
       report_plan(contents);
     } else {
       report_result(contents, result, seconds);
+    }
+  }
+
+  formats::Json json_notes() const {
+    formats::Json::Array notes;
+    for (const formats::FileNote& note : plan.notes) {
+      notes.push_back(
+          formats::Json::Object{{"file", note.name}, {"note", note.note + remedy_text(note.hint)}});
+    }
+    return notes;
+  }
+
+  // Names the files that came along, and why others did not; those with the same note together.
+  void report_carried() const {
+    if (!plan.carried.empty()) {
+      formats::SomeNames names(kMaxOnLine);
+      for (const std::string& name : plan.carried) names.add(formats::escape(name));
+      streams.out << "carried over: " << names.text() << '\n';
+    }
+    for (std::size_t i = 0; i < plan.notes.size();) {
+      const formats::FileNote& first = plan.notes[i];
+      formats::SomeNames names(kMaxOnLine);
+      for (; i < plan.notes.size() && plan.notes[i].note == first.note; ++i)
+        names.add(formats::escape(plan.notes[i].name));
+      streams.out << names.text() << ": " << first.note << remedy_text(first.hint) << '\n';
     }
   }
 
