@@ -29,6 +29,7 @@ from torch import nn
 import models
 import tried
 import truth
+from ranks import run_ranks
 
 
 class Tool:
@@ -85,8 +86,8 @@ def lightning_module(width=7, whole=False):
 def trainer(tmp, **more):
     import lightning as L
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-    return L.Trainer(accelerator="cpu", devices=1, logger=False, enable_progress_bar=False, enable_model_summary=False, limit_train_batches=2,
-                     enable_checkpointing=False, default_root_dir=tmp, **more)
+    return L.Trainer(**{"accelerator": "cpu", "devices": 1, "logger": False, "enable_progress_bar": False, "enable_model_summary": False,
+                        "limit_train_batches": 2, "enable_checkpointing": False, "default_root_dir": tmp, **more})
 
 
 def lightning_resumes_from_our_file(tool, tmp):
@@ -130,6 +131,50 @@ def lightning_reads_our_folder(tool, tmp):
     back = os.path.join(tmp, "back.ckpt")
     tool.run("convert", out, back, "--to", "lightning-ckpt")
     same("the way back", plain(file), plain(torch.load(back, weights_only=False)))
+
+
+def lightning_on_ranks(rank, world, folder, tmp):
+    """Lightning resumes from the folder; returns what it has when training starts."""
+    from lightning.pytorch.strategies import ModelParallelStrategy
+    from torch.distributed.fsdp import fully_shard
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world), LOCAL_WORLD_SIZE=str(world), MASTER_ADDR="127.0.0.1",
+                      MASTER_PORT="1", TORCHELASTIC_RUN_ID="1")
+    seen = {}
+
+    def whole(tensors):
+        return {n: t.full_tensor().clone() if hasattr(t, "full_tensor") else t.clone() for n, t in tensors.items()}
+
+    class Resumed(lightning_module(whole=True)):
+        def configure_model(self):
+            if not getattr(self, "cut", False):
+                self.cut = True
+                mesh = self.device_mesh["data_parallel"]
+                for block in self.net.blocks:
+                    fully_shard(block, mesh=mesh)
+                fully_shard(self.net, mesh=mesh)
+
+        def on_train_start(self):
+            optimizer = self.trainer.optimizers[0]
+            names = {id(p): n for n, p in self.named_parameters()}
+            seen.update(weights=whole(self.state_dict()), states={names[id(p)]: whole(s) for p, s in optimizer.state.items()},
+                        step=self.trainer.global_step, scheduler=self.trainer.lr_scheduler_configs[0].scheduler.state_dict())
+
+    data = torch.utils.data.DataLoader(torch.randn(8 * world, models.IN), batch_size=2)
+    strategy = ModelParallelStrategy(data_parallel_size=world, tensor_parallel_size=1, process_group_backend="gloo")
+    trainer(tmp, max_epochs=2, devices=world, strategy=strategy).fit(Resumed(), data, ckpt_path=folder)
+    return seen
+
+
+def lightning_resumes_on_other_ranks(tool, tmp):
+    """A folder of two ranks becomes one of three; the Trainer resumes from it on three."""
+    case = "lightning_model_parallel_w2"
+    want, out = tool.consolidated(case, tmp), os.path.join(tmp, "folder.ckpt")
+    tool.run("reshard", tool.case(case), out, "--world-size", 3)
+    for got in run_ranks(3, lightning_on_ranks, out, tmp):
+        same("weights", plain(dict(want["state_dict"])), plain(got["weights"]))
+        same("optimizer state", plain(want["optimizer_0"]["state"]), plain(got["states"]))
+        assert got["step"] == want["global_step"], got["step"]
+        same("scheduler", plain(want["lr_schedulers"][0]), plain(got["scheduler"]))
 
 
 def lightning_loads_weights_from_elsewhere(tool, tmp):
@@ -260,13 +305,14 @@ def shapes_that_do_not_fit_the_partitions_are_refused(tool, tmp):
             tool.run("consolidate", copy, os.path.join(tmp, "shapes.pt"), expect=2)
 
 
-CHECKS = [lightning_resumes_from_our_file, lightning_reads_our_folder, lightning_loads_weights_from_elsewhere, accelerate_loads_our_folders,
+CHECKS = [lightning_resumes_from_our_file, lightning_resumes_on_other_ranks, lightning_reads_our_folder, lightning_loads_weights_from_elsewhere, accelerate_loads_our_folders,
           values_without_a_place_are_refused, missing_ranks_are_named, flipped_bytes_are_found, deepspeed_becomes_a_folder_as_fsdp_has_it,
           universal_checkpoints_equal_what_they_were_made_from, shapes_that_do_not_fit_the_partitions_are_refused]
 
 # What the page of compatibility says of a check that passed: package, layout, verbs, what was tried.
 TRIED = {
     lightning_resumes_from_our_file: ("lightning", "`ModelParallelStrategy`", "convert", "to a `.ckpt` file, from which its Trainer resumes"),
+    lightning_resumes_on_other_ranks: ("lightning", "`ModelParallelStrategy`", "reshard", "to 3 ranks, on which its Trainer resumes"),
     lightning_reads_our_folder: ("lightning", "`.ckpt` file", "convert, verify", "to a folder of 3 ranks, which its consolidation reads, and back"),
     lightning_loads_weights_from_elsewhere: ("deepspeed", "ZeRO stage 2", "convert", "to a `.ckpt` file, which Lightning's load_from_checkpoint loads"),
     accelerate_loads_our_folders: ("accelerate", "FSDP2, `SHARDED_STATE_DICT`", "convert, verify",

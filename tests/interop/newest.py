@@ -61,7 +61,7 @@ PRODUCERS = [
     Producer("nvidia-modelopt"),
     Producer("torch_checkpointing", "frameworks|torch_checkpointing", FRAMEWORKS),
     Producer("ai2-olmo-core"),
-    Producer("verl"),
+    Producer("verl", "verl"),
 ]
 
 

@@ -18,7 +18,7 @@ SUPPORT = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 # Names of the packages, as their authors write them.
 PRODUCERS = {"accelerate": "Accelerate", "deepspeed": "DeepSpeed", "fairscale": "FairScale", "lightning": "Lightning", "megatron-core": "Megatron-Core", "mosaicml": "MosaicML Composer",
              "peft": "peft", "torch": "PyTorch", "torch_checkpointing": "torch_checkpointing", "torchao": "torchao",
-             "torchtitan": "torchtitan", "torchtune": "torchtune", "transformers": "transformers"}
+             "torchtitan": "torchtitan", "torchtune": "torchtune", "transformers": "transformers", "verl": "verl"}
 
 # Checkpoints that the tests keep or make, by the beginning of their names: package, layout, and the version where no file of requirements pins it.
 CASES = [

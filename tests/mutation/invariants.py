@@ -263,7 +263,7 @@ def convert_lightning(case, verdict, read, written):
 
 
 def reshard(case, verdict, read, written):
-    _, out = case.write("reshard", "out", "--world-size", "3")
+    _, out = case.write("reshard", "out", "--world-size", "3", "--layout", "dcp")
     compared(case, out, "dcp", read, written)
 
 

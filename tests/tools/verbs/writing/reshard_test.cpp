@@ -8,6 +8,7 @@
 
 #include "formats/bytes/base/json.h"
 #include "tests/support/dcp_folder.h"
+#include "tests/support/pickle_stream.h"
 #include "tests/tools/run_cli.h"
 
 namespace fsdp::cli {
@@ -119,6 +120,99 @@ TEST_F(CliTest, reshard_refuses_values_that_would_run_code_unless_they_are_allow
   const CliResult allowed = run_cli(
       {"reshard", source, path("out"), "--world-size", "2", "--allow-global", "my.module.Config"});
   EXPECT_EQ(allowed.status, 0) << allowed.err;
+}
+
+// Accelerate's folder of two ranks with what the Trainer keeps beside it.
+class TrainerFolder : public CliTest {
+ protected:
+  std::string made() const {
+    const std::string source =
+        copy_of("frameworks/accelerate_fsdp1_sharded_per_rank_w2/ckpt", "checkpoint-2");
+    for (const char* name : {"rng_state_0.pth", "rng_state_1.pth"})
+      fs::copy_file(source + "/scheduler.bin", source + "/" + name);
+    write_file(fs::path(source) / "trainer_state.json", "{\"global_step\": 2}\n");
+    write_file(fs::path(source) / "merges.txt", "a b\n");
+    write_file(fs::path(source) / "code.py", "pass\n");
+    write_file(fs::path(source) / "training_args.bin",
+               test::proto(2, test::global("my.module", "Args") + ")R"));
+    return source;
+  }
+};
+
+TEST_F(TrainerFolder, keeps_its_layout_and_what_lies_beside_the_model) {
+  const std::string source = made();
+  const CliResult done = run_cli({"reshard", source, path("out"), "--world-size", "3"});
+  ASSERT_EQ(done.status, 0) << done.err;
+  for (const char* name :
+       {"scheduler.bin", "rng_state_0.pth", "rng_state_1.pth", "trainer_state.json", "merges.txt"})
+    EXPECT_EQ(file_bytes(path("out") + "/" + name), file_bytes(source + "/" + name)) << name;
+  for (const char* name : {"pytorch_model_fsdp_0/__2_0.distcp", "optimizer_0/.metadata"})
+    EXPECT_TRUE(fs::exists(path("out") + "/" + name)) << name;
+  for (const char* name : {"rng_state_2.pth", "training_args.bin", "code.py", ".metadata"})
+    EXPECT_FALSE(fs::exists(path("out") + "/" + name)) << name;
+  EXPECT_THAT(done.out, HasSubstr("rng_state_2.pth: is not there: this rank did not exist"));
+  EXPECT_THAT(done.out, HasSubstr("code.py: is left out: is code"));
+  EXPECT_THAT(done.out, HasSubstr("training_args.bin: is left out: the name 'my.module.Args' in it "
+                                  "is not known to be plain data; --allow-global my.module.Args"));
+  EXPECT_EQ(run_cli({"verify", path("out")}).status, 0);
+  EXPECT_EQ(run_cli({"diff", source, path("out")}).status, 0);
+  const CliResult again = run_cli({"reshard", source, path("out"), "--world-size", "2", "--force",
+                                   "--json", "--allow-global", "my.module.Args"});
+  ASSERT_EQ(again.status, 0) << again.err;
+  EXPECT_TRUE(fs::exists(path("out") + "/training_args.bin"));
+  EXPECT_THAT(again.out, HasSubstr("\"carried\""));
+  EXPECT_THAT(again.out, HasSubstr("\"format\": \"accelerate\""));
+}
+
+TEST_F(TrainerFolder, of_one_rank_has_the_name_that_one_rank_looks_for) {
+  const std::string source = made();
+  ASSERT_EQ(run_cli({"reshard", source, path("one"), "--world-size", "1"}).status, 0);
+  EXPECT_TRUE(fs::exists(path("one") + "/rng_state.pth"));
+  EXPECT_FALSE(fs::exists(path("one") + "/rng_state_0.pth"));
+  ASSERT_EQ(run_cli({"reshard", path("one"), path("two"), "--world-size", "2"}).status, 0);
+  EXPECT_EQ(file_bytes(path("two") + "/rng_state_0.pth"), file_bytes(source + "/rng_state_0.pth"));
+  EXPECT_FALSE(fs::exists(path("two") + "/rng_state.pth"));
+}
+
+TEST_F(TrainerFolder, leaves_out_what_a_selection_leaves_out) {
+  const std::string source = made();
+  ASSERT_EQ(run_cli({"reshard", source, path("out"), "--world-size", "2", "--exclude",
+                     "optimizer.**", "--exclude", "scheduler.**"})
+                .status,
+            0);
+  EXPECT_FALSE(fs::exists(path("out") + "/optimizer_0"));
+  EXPECT_FALSE(fs::exists(path("out") + "/scheduler.bin"));
+  EXPECT_TRUE(fs::exists(path("out") + "/rng_state_0.pth"));
+}
+
+TEST_F(TrainerFolder, becomes_a_folder_of_dcp_if_asked_to) {
+  const std::string source = made();
+  ASSERT_EQ(
+      run_cli({"reshard", source, path("out"), "--world-size", "2", "--layout", "dcp"}).status, 0);
+  EXPECT_TRUE(fs::exists(path("out") + "/.metadata"));
+  EXPECT_FALSE(fs::exists(path("out") + "/trainer_state.json"));
+  const CliResult globs =
+      run_cli({"reshard", source, path("no"), "--world-size", "2", "--replicate", "model.**"});
+  EXPECT_EQ(globs.status, 2);
+  EXPECT_THAT(globs.err, HasSubstr("--layout dcp"));
+}
+
+TEST_F(TrainerFolder, goes_along_with_convert_too) {
+  const std::string source = made();
+  ASSERT_EQ(run_cli({"convert", source, path("out"), "--to", "accelerate", "-w", "2"}).status, 0);
+  EXPECT_EQ(file_bytes(path("out") + "/rng_state_1.pth"), file_bytes(source + "/rng_state_1.pth"));
+  EXPECT_TRUE(fs::exists(path("out") + "/trainer_state.json"));
+}
+
+TEST_F(CliTest, files_of_ranks_on_a_mesh_of_two_dimensions_are_refused_by_name) {
+  const std::string source = golden_path("frameworks/per_rank_tp_w4/ckpt");
+  const CliResult done = run_cli({"reshard", source, path("out"), "--world-size", "2"});
+  EXPECT_EQ(done.status, 2);
+  EXPECT_THAT(done.err, HasSubstr("error[UNSUPPORTED]"));
+  EXPECT_THAT(done.err, HasSubstr("--layout dcp writes a torch.distributed.checkpoint folder"));
+  EXPECT_TRUE(names().empty());
+  EXPECT_EQ(
+      run_cli({"reshard", source, path("out"), "--world-size", "2", "--layout", "dcp"}).status, 0);
 }
 
 }  // namespace
