@@ -9,7 +9,7 @@ set(headers
   bytes/base/byte_source.h bytes/base/cat.h bytes/base/crc32.h bytes/base/dtype.h bytes/base/error.h bytes/base/file_descriptor.h bytes/base/interface.h bytes/base/team.h bytes/base/unheld.h
   state/checkpoint/checkpoint.h state/checkpoint/source_pieces.h state/content/content.h state/content/output.h state/content/state_tree.h
   bytes/files/checkpoint_names.h bytes/files/file.h bytes/files/file_crcs.h bytes/files/listing.h bytes/files/local_file.h bytes/files/seal.h
-  families/runs/formats.h front/create.h state/model/box.h
+  families/runs/formats.h families/trainers/carried_files.h front/create.h state/model/box.h
   state/model/chunk_data.h state/model/copy.h state/model/finding.h state/model/index.h state/model/tensor_reader.h front/open.h
   bytes/outputs/atomic_file.h bytes/outputs/atomic_folder.h bytes/outputs/file.h bytes/outputs/file_link.h bytes/outputs/journal.h bytes/outputs/options.h
   containers/pickle/value.h bytes/remote/remote_stores.h bytes/store/file.h)

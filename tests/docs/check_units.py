@@ -18,7 +18,7 @@ import sys
 ROOT = os.path.realpath(os.path.join(os.path.dirname(__file__), "../.."))
 TABLE = "docs/tests.md"
 # Of the build alone; tests/packaging runs what no_loading is linked into, tests/python the module.
-LEFT_OUT = {"libfsdp/internal/pch", "tools/packaging/no_loading", "tools/python/native/module"}
+LEFT_OUT = {"libfsdp/internal/pch", "tools/packaging/no_loading", "tools/python/native/module", "tools/python/native/streams"}
 ROW = re.compile(r"^\| `([^`]+)` \| (`[^`|]+`(?:, `[^`|]+`)*) \|$")
 HEAD = "| test | units |\n|---|---|\n"
 

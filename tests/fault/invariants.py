@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rules that hold in spite of any fault (docs/reliability.md): outputs whole, statuses and words true, nothing left behind."""
+import json
 import os
 import re
 
@@ -42,8 +43,8 @@ def is_temporary(name):
 
 
 def unsealed(files):
-    """A file's seal stands beside it, so the two cannot be replaced at once: it is removed before, and written after."""
-    return {path: content for path, content in files.items() if "/" in path or not path.endswith(".fsdp_seal.json")}
+    """What stands beside an output cannot be replaced at once with it: it is removed before, and written after."""
+    return {path: content for path, content in files.items() if "/" in path or not path.endswith((".fsdp_seal.json", ".salvage.json"))}
 
 
 # The time and the amount of shared data in a folder depend on what could be shared.
@@ -117,6 +118,9 @@ class States:
         says = message["says"]
         names_file = any(place in says for place in self.places()) and "/proc/self" not in says
         expect(names_file, "the message names no file")
+        if self.case.page and self.tells(says):
+            expect(left == [], f"a page, and {left} left")
+            return True
         if not self.case.writes():
             expect(which == "new" and left == [], f"wrote something: {self.differences()}")
             return True
@@ -128,6 +132,11 @@ class States:
         for name in left if not fault.stays else []:  # else removing failed as well
             expect(os.path.basename(name) in says, f"{name} is left, and the message does not say so")
         return True
+
+    def tells(self, says):
+        """Returns whether the page is whole and has the message, where several inputs have one page."""
+        page = tree(self.case.words["out"])[0].get(self.case.page, b"").decode()
+        return page.endswith("</html>\n") and json.dumps(says)[1:-1] in page
 
     def places(self):
         # The last one: a folder on the way to one of them, as the C++ library names it.

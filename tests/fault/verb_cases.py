@@ -12,10 +12,11 @@ class Case:
     (a command that makes the old output) hold {in}, {out} and {data}.
     """
 
-    def __init__(self, name, args, before=None, inputs=(), status=0, incomplete=None, passing=None):
+    def __init__(self, name, args, before=None, inputs=(), status=0, incomplete=None, passing=None, page=None):
         self.name, self.args_, self.before, self.inputs, self.status = name, args, before, inputs, status
         self.incomplete = incomplete   # the status of an answer that reports something as missing
         self.passing = passing         # words on standard error that explain why nothing was done
+        self.page = page               # an output that tells which inputs could not be read
 
     def prepare(self, tool, data, folder):
         """`data`: None where no command asks for it."""
@@ -46,6 +47,9 @@ class Case:
         words = self.filled(command)
         if words[0] == "cp":
             shutil.copytree(words[1], words[2]) if os.path.isdir(words[1]) else shutil.copy(words[1], words[2])
+            return
+        if words[0] == "rm":
+            os.remove(words[1])
             return
         done = subprocess.run([self.tool, *words], capture_output=True, text=True)
         if done.returncode != 0:
@@ -109,7 +113,8 @@ CASES = [
     writing("resize_vocab", f"resize-vocab {{in}}/ckpt {{out}}/o.pt --size 20 --table rows {ROWS}", f"consolidate {MINIMAL} {{out}}/o.pt"),
     writing("resize_vocab_folder", f"resize-vocab {{in}}/ckpt {{out}}/o --to dcp -w 2 --size 3 --table rows {ROWS}",
             f"reshard {MINIMAL} {{out}}/o --world-size 2"),
-    writing("salvage", f"salvage {{in}}/ckpt {{out}}/o --from {{in}}/a.pt", f"consolidate {MINIMAL} {{out}}/o --to pt", "rm {in}/ckpt/__1_0.distcp", PT),
+    writing("salvage", f"salvage {{in}}/ckpt {{out}}/o --from {{in}}/a.pt", f"reshard {MINIMAL} {{out}}/o --world-size 2", SHARDS, PT,
+            "rm {in}/ckpt/__1_0.distcp"),
     writing("groups", "groups {in}/ckpt {out}/o --split **.bias weight_decay=0 -k app.optim.**", f"rename {MINIMAL} {{out}}/o --rename w=v --copy",
             "cp {data}/golden/2.15.0/fsdp2/ckpt {in}/ckpt"),
     writing("map", "map {data}/rules/shards.toml {in}/ckpt {out}/o.pt", f"consolidate {MINIMAL} {{out}}/o.pt"),
@@ -140,7 +145,7 @@ CASES = [
     reading("inspect", "inspect {in}/ckpt --chunks"),
     reading("inspect_globals", "inspect {in}/ckpt --globals", incomplete=1),
     writing("inspect_run_html", "inspect {in}/ckpt {in}/other --html {out}/o.html", f"inspect {MINIMAL} --html {{out}}/o.html",
-            SHARDS, "cp {data}/golden/2.15.0/fsdp2/ckpt {in}/other"),
+            SHARDS, "cp {data}/golden/2.15.0/fsdp2/ckpt {in}/other", page="o.html"),
     writing("verify_html", "verify {in}/ckpt --html {out}/o.html", f"inspect {MINIMAL} --html {{out}}/o.html"),
     reading("verify", "verify {in}/ckpt --json"),
     reading("latest", "latest {in}/run", *[f"cp {MINIMAL} {{in}}/run/step-{step}" for step in (1, 2)], passing="passed over: "),

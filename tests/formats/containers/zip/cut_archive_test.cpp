@@ -23,7 +23,7 @@ TEST(CutArchive, every_cut_leaves_the_records_before_it) {
   const MemorySource source(bytes);
   const std::vector<ZipEntry> all = ZipReader(source).entries();
   for (std::size_t length = 0; length < bytes.size(); ++length) {
-    const MemorySource cut(std::span(bytes).first(length));
+    const MemorySource cut{std::span(bytes).first(length)};
     const auto whole = static_cast<std::size_t>(std::ranges::count_if(all, [&](const auto& entry) {
       return entry.data_offset + entry.uncompressed_bytes + kDescriptorBytes <= length;
     }));
