@@ -38,8 +38,9 @@ class StoreTest(unittest.TestCase):
     def setUp(self):
         moto = self.enterContext(server.Moto())
         os.environ.update(server.s3_environment(moto.endpoint))
-        server.make_bucket(moto.client(), BUCKET)
-        server.upload_tree(moto.client(), BUCKET, self.folder, "a folder/step-1")
+        self.client = moto.client()
+        server.make_bucket(self.client, BUCKET)
+        server.upload_tree(self.client, BUCKET, self.folder, "a folder/step-1")
 
     def test_a_store(self):
         here, there = fsdp_ckpt.open(self.folder), fsdp_ckpt.open(URL)
@@ -55,6 +56,15 @@ class StoreTest(unittest.TestCase):
         self.assertEqual(list(state), list(other))
         for key, value in state.items():
             self.assertTrue(torch.equal(other[key], value) if isinstance(value, torch.Tensor) else other[key] == value, key)
+        # An object that is replaced meanwhile is another one, whatever was read of the old one.
+        there = fsdp_ckpt.open(URL)
+        name = "__0_0.distcp"
+        with open(os.path.join(self.folder, name), "rb") as file:
+            data = file.read()
+        self.client.put_object(Bucket=BUCKET, Key=f"a folder/step-1/{name}", Body=data[:-1] + bytes([data[-1] ^ 1]))
+        with self.assertRaises(fsdp_ckpt.FsdpCkptError) as caught:
+            there.load()
+        self.assertEqual(caught.exception.code, "CHANGED")
         # Connections do not survive a fork.
         context = multiprocessing.get_context("fork")
         told = context.SimpleQueue()
