@@ -11,6 +11,7 @@
 #include "formats/bytes/base/text.h"
 #include "formats/bytes/files/file.h"
 #include "formats/bytes/files/file_times.h"
+#include "formats/bytes/store/hidden_files.h"
 #include "formats/bytes/store/place.h"
 #include "formats/containers/names/unsafe_names.h"
 #include "formats/families/checks/seal_check.h"
@@ -39,6 +40,7 @@ struct Opened {
   std::unique_ptr<StoredCheckpoint> checkpoint;
   std::optional<VerifyReport> report;  // if it was verified already
   std::string metadata;                // see Salvaged
+  std::map<std::string, std::string> unread = {};
 };
 
 bool fits_in(const Location& location, const FileEntry& file) {
@@ -80,6 +82,12 @@ std::string why_unfit(const StoredCheckpoint& checkpoint, const VerifyOptions& o
     if (unnamed || other) return finding_text(finding);
   }
   return {};
+}
+
+// Returns a finding's text without its key, which the caller names.
+std::string keyless_text(Finding finding) {
+  finding.key.clear();
+  return finding_text(finding);
 }
 
 // Returns the folders beside `folder` that have a `.metadata`, the last one in natural order first.
@@ -139,6 +147,57 @@ std::optional<Error> unsealed_metadata(const fs::path& path) {
   return std::nullopt;
 }
 
+// Opens a folder as if it did not have some of its files.
+std::unique_ptr<StoredCheckpoint> open_without(const fs::path& folder,
+                                               const std::vector<std::string>& files,
+                                               const SalvageOptions& options) {
+  std::set<fs::path> paths;
+  for (const std::string& file : files) paths.insert(folder / file);
+  const HiddenFiles hidden(std::move(paths));
+  return open_checkpoint(folder, {options.verify.allowed_globals});
+}
+
+// Returns the files of a folder that have the name of a checkpoint and cannot be opened, and why.
+std::map<std::string, std::string> unreadable_files(const fs::path& path,
+                                                    const SalvageOptions& options) {
+  std::map<std::string, std::string> why;
+  const auto folder = folder_at(path);
+  for (const std::string& name : folder->list_files()) {
+    const bool named = std::ranges::any_of(format_table(), [&](const Format& format) {
+      return std::ranges::any_of(format.outputs, [&](const OutputFormat& output) {
+        return std::ranges::any_of(output.suffixes,
+                                   [&](std::string_view suffix) { return name.ends_with(suffix); });
+      });
+    });
+    if (!named) continue;
+    try {
+      (void)folder->open_member(name);
+      (void)open_checkpoint(path / name, {options.verify.allowed_globals});
+    } catch (const Error& error) {
+      if (is_no_answer(error.code())) throw;
+      why.emplace(name, error.what());
+    }
+  }
+  return why;
+}
+
+// Opens a folder without the files that cannot be opened.  Throws: `refusal` if there are none, or
+// nothing can be opened without them.
+Opened open_without_unreadable(const fs::path& path, const SalvageOptions& options,
+                               const Error& refusal) {
+  std::map<std::string, std::string> unread = unreadable_files(path, options);
+  std::vector<std::string> files;
+  for (const auto& [name, why] : unread) files.push_back(name);
+  try {
+    if (!files.empty())
+      return {open_without(path, files, options), std::nullopt, {}, std::move(unread)};
+  } catch (const Error& error) {
+    if (is_no_answer(error.code())) throw;
+  }
+  throw refusal.saying(cat(
+      refusal.what(), "; fsdp-ckpt salvage takes what is whole of one of its files or folders"));
+}
+
 Opened open_around(const fs::path& path, const SalvageOptions& options) {
   std::optional<Error> refusal = unsealed_metadata(path);
   if (!refusal) {
@@ -156,6 +215,7 @@ Opened open_around(const fs::path& path, const SalvageOptions& options) {
     const Format* const format = format_of(listing);
     if (format != nullptr && format->word == "safetensors")
       return {safetensors::open_folder(path, std::nullopt, kAround), std::nullopt, {}};
+    return open_without_unreadable(path, options, *refusal);
   } else if (safetensors::looks_like_safetensors(*file_at(path))) {
     return {safetensors::open_file(path, kAround), std::nullopt, {}};
   } else if (sniff_torch_stream(*file_at(path)) == TorchStream::kZip) {
@@ -175,6 +235,7 @@ class Judge {
       : path_(path), options_(options), checkpoint_(*opened.checkpoint) {
     out_.checkpoint = std::move(opened.checkpoint);
     out_.metadata = std::move(opened.metadata);
+    out_.unread = std::move(opened.unread);
     report_ = std::move(opened.report);
   }
 
@@ -191,10 +252,22 @@ class Judge {
     judge();
     note_steps();
     note_gone();
+    note_unread();
     checkpoint_.check_unchanged();
     out_.checkpoint->forget_damage([&](const Location& at) { return !fault_of(at).empty(); });
     return std::move(out_);
   }
+
+  // Returns the files that have damage.
+  std::vector<std::string> damaged_files() const {
+    std::vector<std::string> names;
+    for (const auto& [name, f] : numbers_) {
+      if (!bad_[f].empty()) names.push_back(name);
+    }
+    return names;
+  }
+  // Returns whether the copies of a tensor in several files are not known to be the same.
+  bool differs(const std::string& key) const { return unlike_.contains(key); }
 
  private:
   // A part of a file that is not whole.
@@ -210,8 +283,14 @@ class Judge {
     if (!report_) report_ = checkpoint_.verify(options);
     check_extents(checkpoint_.index(), report_->findings);
     for (const Finding& finding : report_->findings) {
+      if (finding.code == ErrorCode::kMismatch) unlike_.insert(finding.key);
       // What contains itself is kept as it is.
-      if (finding.severity == Severity::kWarning || finding.code == ErrorCode::kCycle) continue;
+      if (finding.severity == Severity::kWarning || finding.code == ErrorCode::kCycle) {
+        if (finding.severity == Severity::kWarning && finding.code != ErrorCode::kMismatch &&
+            !finding.key.empty())
+          left_out_.try_emplace(finding.key, &finding);
+        continue;
+      }
       const auto file = numbers_.find(finding.file);
       const std::string why = finding_text(finding);
       if (file != numbers_.end() && finding.bytes) {
@@ -220,8 +299,18 @@ class Judge {
         by_key_.try_emplace(finding.key, &finding);
       } else if (file != numbers_.end() && finding.severity == Severity::kDamage) {
         bad_[file->second].push_back({.why = why});
+      } else if (finding.severity == Severity::kDamage) {
+        note_unplaced(finding);
       }
     }
+  }
+
+  // A file that is lost, of which no key is known; or damage of everything.
+  void note_unplaced(const Finding& finding) {
+    out_.names_known = false;
+    const bool lacks_a_part = checkpoint_.description().format == "step";
+    if (finding.file.empty() && !lacks_a_part && everywhere_.empty())
+      everywhere_ = finding_text(finding);
   }
 
   // Returns the number of the file that a seal of the place names; nothing if it is another's.
@@ -307,9 +396,10 @@ class Judge {
       out.lost.push_back(
           {{box.offset.begin(), box.offset.end()}, {box.size.begin(), box.size.end()}});
     }
+    if (out.why.empty()) out.why = everywhere_;
     const auto fault = by_key_.find(tensor.key);
     const bool hole = fault != by_key_.end() && fault->second->code == ErrorCode::kHole;
-    if (fault != by_key_.end()) out.why = finding_text(*fault->second);
+    if (fault != by_key_.end()) out.why = keyless_text(*fault->second);
     const bool misnamed =
         checkpoint_.description().format == "dcp" && joined(tensor.path) != tensor.key;
     if (misnamed && out.why.empty())
@@ -317,8 +407,8 @@ class Judge {
     if (out.why.empty()) {
       out.state = unchecked ? Wholeness::kUnchecked : Wholeness::kWhole;
     } else {
-      const bool parts =
-          (fault == by_key_.end() || hole) && !misnamed && out.lost.size() < tensor.chunks.size();
+      const bool parts = (fault == by_key_.end() || hole) && !misnamed && everywhere_.empty() &&
+                         out.lost.size() < tensor.chunks.size();
       out.state = parts ? Wholeness::kPartly : Wholeness::kLost;
     }
     return out;
@@ -327,9 +417,10 @@ class Judge {
   EntryState value_state(const ValueEntry& value) const {
     EntryState out{value.key};
     const auto fault = by_key_.find(value.key);
-    if (fault != by_key_.end()) out.why = finding_text(*fault->second);
+    if (fault != by_key_.end()) out.why = keyless_text(*fault->second);
     if (out.why.empty() && value.location.length != 0) out.why = fault_of(value.location);
     if (out.why.empty() && value.location.length == 0) out.why = fault_inside(value);
+    if (out.why.empty()) out.why = everywhere_;
     if (!out.why.empty()) out.state = Wholeness::kLost;
     return out;
   }
@@ -445,13 +536,35 @@ class Judge {
       known.insert(value.key);
       if (value.location.file < holds.size()) holds[value.location.file] = true;
     }
-    for (const auto& [key, finding] : by_key_) {
-      if (!known.contains(key))
-        out_.gone.push_back({key, Wholeness::kLost, {}, finding_text(*finding)});
+    // An item that was left out is the top of keys.
+    const auto has_below = [&](const std::string& key) {
+      return std::ranges::any_of(known,
+                                 [&](std::string_view one) { return one.starts_with(key + "."); });
+    };
+    for (const auto* findings : {&by_key_, &left_out_}) {
+      for (const auto& [key, finding] : *findings) {
+        if (!known.contains(key) && !has_below(key))
+          out_.gone.push_back({key, Wholeness::kLost, {}, keyless_text(*finding)});
+      }
     }
     for (std::size_t f = 0; f < holds.size(); ++f) {
       if (!holds[f] && !bad_[f].empty() && out_.gone.empty()) out_.names_known = false;
     }
+  }
+
+  // Notes the checkpoints in the folder that were not read, and cannot be.
+  void note_unread() {
+    if (kind_of_place(path_) == PlaceKind::kFolder) {
+      for (const std::string& name : unread_checkpoints(path_, files_below(path_, checkpoint_))) {
+        try {
+          (void)open_checkpoint(path_ / name, {options_.verify.allowed_globals});
+        } catch (const Error& error) {
+          if (is_no_answer(error.code())) throw;
+          out_.unread.try_emplace(name, error.what());
+        }
+      }
+    }
+    if (!out_.unread.empty()) out_.names_known = false;
   }
 
   const fs::path& path_;
@@ -465,12 +578,65 @@ class Judge {
   std::vector<bool> sealed_;                              // the file is as it was sealed
   std::map<std::size_t, std::string> unsealed_;           // files that differ, and are damaged
   std::map<std::string, const Finding*> by_key_;          // findings without a place in a file
+  std::map<std::string, const Finding*> left_out_;        // warnings about keys
+  std::set<std::string> unlike_;                          // keys of which copies differ
+  std::string everywhere_;                                // damage that touches every key; empty
 };
+
+// Looks for tensors that are lost in files with damage in those of other ranks.
+void take_replicas(const fs::path& path, const SalvageOptions& options, const Judge& judge,
+                   Salvaged& out) {
+  std::vector<std::string> files = judge.damaged_files();
+  if (kind_of_place(path) != PlaceKind::kFolder || files.empty()) return;
+  for (const auto& [name, why] : out.unread) files.push_back(name);
+  std::unordered_map<std::string_view, EntryState*> lost;
+  for (EntryState& state : out.tensors) {
+    if (!state.usable() && !judge.differs(state.key)) lost.emplace(state.key, &state);
+  }
+  std::unique_ptr<StoredCheckpoint> rest;
+  try {
+    if (!lost.empty()) rest = open_without(path, files, options);
+  } catch (const Error& error) {
+    if (is_no_answer(error.code())) throw;
+  }
+  if (!rest) return;
+  // Everything is read again only if other files hold something.
+  std::set<std::string> there;
+  const Index& first = out.checkpoint->index();
+  const Index& index = rest->index();
+  std::unordered_map<std::string_view, const TensorEntry*> was;
+  for (const TensorEntry& tensor : first.tensors) was.emplace(tensor.key, &tensor);
+  for (const TensorEntry& tensor : index.tensors) {
+    const auto before = was.find(tensor.key);
+    Findings holes;
+    check_coverage(tensor, holes);
+    bool whole = lost.contains(tensor.key) && holes.empty() &&
+                 before->second->dtype == tensor.dtype && before->second->shape == tensor.shape;
+    for (std::size_t c = 0; c < tensor.chunks.size(); ++c)
+      whole = whole && index.files[tensor.chunks.location(c).file].bytes.has_value();
+    if (whole) there.insert(tensor.key);
+  }
+  if (there.empty()) return;
+  SalvageOptions plain = options;
+  plain.step.reset();
+  Salvaged second = Judge(path, {std::move(rest), std::nullopt, {}}, plain).run();
+  for (const EntryState& state : second.tensors) {
+    if (!state.usable() || !there.contains(state.key)) continue;
+    EntryState& own = *lost.at(state.key);
+    own.state = state.state;
+    own.lost.clear();
+    out.replicated.insert(state.key);
+  }
+  if (!out.replicated.empty()) out.replicas = std::move(second.checkpoint);
+}
 
 }  // namespace
 
 Salvaged salvage(const fs::path& path, const SalvageOptions& options) {
-  return Judge(path, open_around(path, options), options).run();
+  Judge judge(path, open_around(path, options), options);
+  Salvaged out = judge.run();
+  take_replicas(path, options, judge, out);
+  return out;
 }
 
 }  // namespace fsdp::formats

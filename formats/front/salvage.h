@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -47,7 +48,14 @@ struct Salvaged {
   std::vector<EntryState> tensors;  // of Index::tensors
   std::vector<EntryState> values;   // of Index::values
   std::vector<EntryState> gone;     // keys that the index lacks: nothing of them is there
-  std::vector<FileState> files;     // of Index::files
+  // Files and folders that could not be opened, relative, and why; what they held is not in the
+  // index unless other files tell.
+  std::map<std::string, std::string> unread;
+  // Of tensors whose copy in a damaged file is lost: the checkpoint without that file, in which
+  // another rank's copy is whole, and their keys.  Null: none.
+  std::unique_ptr<StoredCheckpoint> replicas;
+  std::set<std::string> replicated;
+  std::vector<FileState> files;  // of Index::files
   std::string metadata;  // the file that was read in place of the folder's own `.metadata`; empty
   bool names_known = true;  // whether the keys that lost files held are known
   bool mixed = false;       // files count different steps of one optimizer
@@ -75,6 +83,12 @@ struct SalvageOptions {
 // those of another step of the run.  Metadata fit if every data file is named in them and ends
 // where its last item ends, and every item is an archive of the type, dtype and shape that they
 // say.  Only missing files and wrong bytes of payloads do not count.
+//
+// Note [files left out]
+// A folder that cannot be opened for a file that cannot is opened as if that file were lost.  In
+// the same way it is opened a second time without the files that have damage, for tensors that are
+// whole in the file of another rank; not for tensors whose copies differ, and not for values, which
+// each rank may have of its own.
 
 // Throws: what open_checkpoint throws, if nothing can be opened around the damage, with what was
 // tried; kNotFound if no file counts `step`; kInterrupted, kIo.

@@ -5,11 +5,14 @@
   python check_salvage.py CASE... --tool PATH [--tries 2] [--seed N]
 a CASE holds ckpt/ and truth.json, or full.pt and full_truth.json.
 
-Each file is lost, cut off, gets a flipped bit, and is swapped with that of another step (made here by PyTorch, item by item, with the same layout).
+Each file is lost, cut off, gets a flipped bit, and is swapped with that of another step of the same layout: made here by PyTorch, item by item, or of
+trainers' archives by other bytes in every storage.
 1. Every tensor and value that is written is that of the source, bit for bit, unless the report says that no checksum tells.
 2. What PyTorch's metadata say lies outside of the damage is written.    3. The source stays as it was, and a refusal writes nothing.
 4. A swapped file is found by its step counts, or the report says that nothing ties it to the others.
 5. A lost `.metadata` is made again from the other step, and nothing is lost then.    6. `--from` takes the rest, named in the report.
+7. Status 0 means that nothing lacks, unless the lost file is one that no other names.
+8. A tensor that other ranks have too, as in HSDP, stays whole if one rank's file is damaged in any way.
 """
 import argparse
 import collections
@@ -19,10 +22,13 @@ import json
 import os
 import random
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
 import warnings
+import zipfile
+import zlib
 
 warnings.simplefilter("ignore")
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -65,23 +71,63 @@ def read_by_torch(folder):
     return dotted(truth.flat(state))
 
 
+def changed(name, data):
+    """Returns a file of another save: other elements, the same sizes, checksums that are right.  None where it has no elements."""
+    data = bytearray(data)
+    if name.endswith(".safetensors"):
+        begin = 8 + struct.unpack_from("<Q", data)[0]
+        data[begin:] = bytes(byte ^ 1 for byte in data[begin:])
+        return data
+    if not zipfile.is_zipfile(io.BytesIO(bytes(data))):
+        return None
+    any_changed = False
+    with zipfile.ZipFile(io.BytesIO(bytes(data))) as archive:
+        at = archive.start_dir
+        for info in archive.infolist():
+            in_directory = at
+            at += 46 + sum(struct.unpack_from("<HHH", data, at + 28))
+            if "/data/" not in info.filename or not info.file_size or info.compress_type:
+                continue
+            begin = info.header_offset + 30 + sum(struct.unpack_from("<HH", data, info.header_offset + 26))
+            payload = data[begin:begin + info.file_size]
+            count = struct.unpack("<f", payload)[0] if info.file_size == 4 else 0.5
+            payload = struct.pack("<f", count + 1) if count.is_integer() and 0 < count < 1e6 else bytes(byte ^ 1 for byte in payload)
+            data[begin:begin + info.file_size] = payload
+            any_changed = True
+            old, new = struct.pack("<I", info.CRC), struct.pack("<I", zlib.crc32(payload))
+            for place in (in_directory + 16, info.header_offset + 14, begin + info.file_size + 4):
+                if data[place:place + 4] == old:
+                    data[place:place + 4] = new
+    return data if any_changed else None
+
+
 class Case:
     """A checkpoint, and what PyTorch knows of it."""
 
     def __init__(self, folder, tool, scratch):
         self.name, self.tool, self.scratch = os.path.basename(folder), tool, scratch
-        self.inside = "full.pt" if os.path.exists(os.path.join(folder, "full.pt")) else ""   # what is named, in `source`
+        whole = next((name for name in ("full.pt", "ckpt") if os.path.isfile(os.path.join(folder, name))), "")
+        self.inside = whole   # what is named, in `source`
         self.source = os.path.join(folder, "ckpt")
         if self.inside:
             self.source = os.path.join(scratch, "source")
             os.mkdir(self.source)
             shutil.copy(os.path.join(folder, self.inside), self.source)
+        self.failed = []
+        self.replicated = self.name.startswith("per_rank_hsdp")
         self.files = files_of(self.source)
-        with open(os.path.join(folder, "full_truth.json" if self.inside else "truth.json"), encoding="utf-8") as file:
+        with open(os.path.join(folder, "full_truth.json" if self.inside == "full.pt" else "truth.json"), encoding="utf-8") as file:
             described = json.load(file)
         if "items" not in described:
             described["items"] = truth.flat(torch.load(os.path.join(self.source, self.inside), weights_only=False))
         self.truth = dotted(described["items"])
+        self.refused = "refused" in described   # the tensors cannot be put together, whatever is whole
+        # What the layout leaves out is read if the file is lost that tells the layout.
+        self.beside = {}
+        for name in self.files:
+            if name.startswith("random_states") and not self.inside:
+                state = torch.load(os.path.join(self.source, name), weights_only=False)
+                self.beside |= dotted(truth.flat({name.rsplit(".", 1)[0]: state}))
         self.weights_only = described.get("weights_only", False)
         self.allow = [x for g in described.get("allow", []) for x in ("--allow-global", g)]
         self.items = collections.defaultdict(list)   # key -> (file, begin, end)
@@ -97,7 +143,8 @@ class Case:
         self.blob = any(os.path.exists(os.path.join(self.source, f)) and b'"dtype"' in open(os.path.join(self.source, f), "rb").read(1 << 16)
                         for f in self.files if f.endswith(".distcp"))
         self.steps = {leaf for key, leaf in self._steps()}
-        self.sibling = self._other_step()
+        self.other_truth = None
+        self.sibling = self._other_step() or self._other_archives()
 
     def _steps(self):
         if self.metadata is None or self.blob:
@@ -148,6 +195,19 @@ class Case:
             return None
         return folder
 
+    def _other_archives(self):
+        """Writes another step of trainers' archives.  None where there is only one file."""
+        if self.metadata is not None or self.inside or len(self.files) < 2:
+            return None
+        folder = os.path.join(self.scratch, "apart", "step-2")
+        shutil.copytree(self.source, folder)
+        for name in self.files:
+            data = changed(name, self.bytes_of(name))
+            if data is not None:
+                with open(os.path.join(folder, name), "wb") as out:
+                    out.write(data)
+        return folder
+
     def salvage(self, damaged, *options):
         """Returns the status, the report and the leaves of the output; and checks that the source stays."""
         before = digest(damaged)
@@ -181,7 +241,8 @@ class Case:
                 check(leaf.get("value") == "None", f"{key} is {entry['state']}, and was written")
                 continue
             own = entry["origin"] == os.path.join(origin, self.inside)
-            want = self.truth if own else self.other_truth
+            check(own or self.other_truth is not None, f"{key} comes from {entry['origin']}")
+            want = {**self.beside, **self.truth} if own else self.other_truth
             if entry["state"] == "unchecked" and own:
                 counts["unchecked leaves"] += 1
                 continue
@@ -202,6 +263,14 @@ class Case:
             elif all(hit(*place) for place in places):
                 counts["hit keys"] += 1
 
+    def complete(self, kind, file, written):
+        """Checks that nothing lacks where the command says so.  A lost file that no other file names cannot be missed."""
+        gone = [key for key in self.truth if key not in written]
+        if gone and kind == "lost" and self.metadata is None:
+            counts["losses that nothing tells"] += 1
+            return
+        check(not gone, f"status 0, and {len(gone)} keys are not written: {gone[:3]}")
+
     def damaged(self):
         folder = os.path.join(self.scratch, "step-1")
         shutil.rmtree(folder, ignore_errors=True)
@@ -211,25 +280,30 @@ class Case:
     def run(self, tries, rng):
         folder = self.damaged()
         status, report, written = self.salvage(folder)
-        if status == 2:   # what is refused undamaged is refused damaged
+        if status == 2 or self.refused:   # what is refused undamaged is refused damaged
+            check(status != 0, "refused by its producer, and taken as whole")
             counts["cases refused"] += 1
             return
-        check(status == 0, f"undamaged: {report}")
+        own = [entry for entry in report["keys"] if entry["state"] in ("partly", "lost") and entry["key"] in self.truth]
+        self.own_steps = {step for source in report["sources"] for step in source["steps"]}
+        check(status == 0 or (status == 1 and not own), f"undamaged: status {status}, {own[:3]}")
         usable = self.compare(report, written, folder)
         self.expect(usable, lambda *_: False)
         for file in self.files:
             at = os.path.join(folder, file)
             size = os.path.getsize(at)
-            kinds = ["lost"] + ["cut", "flip"] * tries * bool(size) + ["swap"] * (self.sibling is not None)
+            kinds = ["lost"] + ["cut", "flip"] * tries * bool(size) + ["swap"] * (
+                self.sibling is not None and self.bytes_of(file) != open(os.path.join(self.sibling, file), "rb").read() or file == ".metadata")
             for kind in kinds:
                 folder = self.damaged()
                 place = rng.randrange(size) if size else 0
                 bit = rng.randrange(8)
                 what = f"{self.name}: {file}: {kind} at byte {place} bit {bit}"
+                counts[f"{kind} files"] += 1
                 try:
                     self.one(folder, file, kind, place, bit)
                 except Failure as failure:
-                    raise Failure(f"{what}: {failure}") from None
+                    self.failed.append(f"{what}: {failure}")
 
     def one(self, folder, file, kind, place, bit):
         at = os.path.join(folder, file)
@@ -251,12 +325,19 @@ class Case:
             return
         if status != 2:
             usable = self.compare(report, written, folder)
+            if status == 0:
+                self.complete(kind, file, written)
             if file != ".metadata" and kind != "flip":
                 first = 0 if kind == "lost" else place
                 self.expect(usable, lambda f, begin, end: f == file and end > first)
             elif file != ".metadata":
                 self.expect(usable, lambda f, begin, end: f == file and begin <= place < end)
-        if self.sibling is None:
+        if self.replicated:
+            check(status != 2, report)
+            for key, leaf in self.truth.items():
+                check("sha256" not in leaf or key in written, f"{key} is in the files of other ranks, and is not written")
+            counts["damages with replicas"] += 1
+        if self.sibling is None or self.other_truth is None:
             return
         if file == ".metadata":
             beside = os.path.join(self.scratch, "step-2")
@@ -281,12 +362,16 @@ class Case:
         elif status == 2:
             check("MISMATCH" in report and "--step N" in report, report)
             counts["mixtures found"] += 1
-            status, report, written = self.salvage(folder, "--step", str(max(self.steps)))
+            status, report, written = self.salvage(folder, "--step", str(max(self.steps or self.own_steps)))
             check(status != 2, report)
             self.compare(report, written, folder)
         else:
             loose = {source["name"] for source in report["sources"] if not source["tied"]}
             other = {key for key, leaf in written.items() if key in self.truth and leaf != self.truth[key]}
+            if other and len(report["sources"]) == 1:   # a whole save, the other one
+                counts["folders that are the other step"] += 1
+                check(self.other_truth is None or all(leaf == self.other_truth[key] for key, leaf in written.items()), "a mixture")
+                return
             check(not other or file in loose, f"{sorted(other)[:3]} are of another step, and {file} counts as tied")
             counts["swaps that nothing tells"] += bool(other)
 
@@ -301,11 +386,14 @@ def main():
     failed = 0
     for folder in args.cases:
         with tempfile.TemporaryDirectory() as scratch:
+            case = Case(folder, args.tool, scratch)
             try:
-                Case(folder, args.tool, scratch).run(args.tries, random.Random(f"{args.seed} {os.path.basename(folder)}"))
+                case.run(args.tries, random.Random(f"{args.seed} {os.path.basename(folder)}"))
             except Failure as failure:
-                failed += 1
+                case.failed.append(f"{case.name}: {failure}")
+            for failure in case.failed:
                 print(f"FAILED {failure}", flush=True)
+            failed += len(case.failed)
     print(f"seed {args.seed}, {len(args.cases)} cases: " + ", ".join(f"{number:,} {what}" for what, number in sorted(counts.items())))
     enough = counts["leaves compared"] > 100 and counts["whole keys"] > 100
     sys.exit(bool(failed) or not enough)

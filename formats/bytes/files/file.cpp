@@ -10,6 +10,7 @@
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
 #include "formats/bytes/files/local_file.h"
+#include "formats/bytes/store/hidden_files.h"
 #include "formats/bytes/store/place.h"
 #include "formats/bytes/store/snapshot.h"
 #include "formats/bytes/store/stored_folder.h"
@@ -17,6 +18,7 @@
 namespace fsdp::formats {
 
 std::shared_ptr<const File> file_at(const std::filesystem::path& path) {
+  if (is_hidden(path)) throw Error(ErrorCode::kNotFound, escape(path.native()), ": no such file");
   if (in_store(path)) {
     const std::string url = url_of(path);
     const std::optional<StoredFile> file = find_stored(url);
@@ -35,6 +37,7 @@ std::shared_ptr<const Folder> folder_at(const std::filesystem::path& path) {
 }
 
 bool exists_at(const std::filesystem::path& path) {
+  if (is_hidden(path)) return false;
   if (in_store(path)) return exists_in_store(path);
   struct stat info {};
   if (::lstat(path.c_str(), &info) == 0) return true;

@@ -5,6 +5,7 @@
 #include <atomic>
 
 #include "formats/bytes/base/text.h"
+#include "formats/bytes/store/hidden_files.h"
 
 namespace fsdp::formats {
 namespace {
@@ -51,7 +52,7 @@ std::shared_ptr<const File> Folder::open_member_if_present(const std::string& pa
     throw refusal(ErrorCode::kPath, path,
                   cat("is ", path.size(), " bytes long, at most ", kMaxPathBytes - 1));
   }
-  return find(path);
+  return is_hidden(path_ / path) ? nullptr : find(path);
 }
 
 std::shared_ptr<const File> Folder::open_member(const std::string& relative_path) const {
@@ -63,6 +64,7 @@ std::shared_ptr<const File> Folder::open_member(const std::string& relative_path
 
 std::vector<std::string> Folder::list() const {
   std::vector<std::string> members = names();
+  std::erase_if(members, [&](const std::string& name) { return is_hidden(path_ / name); });
   std::ranges::sort(members, [](const auto& a, const auto& b) { return natural_less(a, b); });
   return members;
 }
@@ -70,6 +72,7 @@ std::vector<std::string> Folder::list() const {
 std::vector<std::string> Folder::list_files() const {
   std::vector<std::string> files;
   each_file([&](std::string path) {
+    if (is_hidden(path_ / path)) return;
     if (files.size() == kMaxListedFiles) {
       throw Error(ErrorCode::kLimitEntries, escape(path_.native()), ": holds more than ",
                   kMaxListedFiles, " files");

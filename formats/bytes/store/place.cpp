@@ -6,6 +6,7 @@
 
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
+#include "formats/bytes/store/hidden_files.h"
 #include "formats/bytes/store/snapshot.h"
 
 namespace fsdp::formats {
@@ -16,6 +17,7 @@ namespace fs = std::filesystem;
 using Status = fs::file_status (*)(const fs::path&, std::error_code&);
 
 PlaceKind kind_by(Status status_of, const fs::path& path) {
+  if (is_hidden(path)) return PlaceKind::kNothing;
   if (in_store(path)) return kind_in_store(path.native());
   std::error_code error;
   switch (status_of(path, error).type()) {

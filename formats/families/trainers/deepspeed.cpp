@@ -98,7 +98,10 @@ class DeepSpeedCheckpoint : public ModelFiles {
              cat("holds ", groups.tensors.size(), " groups, 'param_shapes' ", group_numel_.size()));
       }
     }
-    if (static_cast<std::int64_t>(weights.size()) != ranks_) return;
+    if (static_cast<std::int64_t>(weights.size()) != ranks_) {
+      for (std::size_t g = 0; g < group_numel_.size(); ++g) check_last(g, *weights.rbegin());
+      return;
+    }
     // Padding fills each group up to a multiple of this, but may be missing.
     const std::int64_t align = 2 * ranks_;
     const auto blocks = [&](std::int64_t numel) {
@@ -111,6 +114,27 @@ class DeepSpeedCheckpoint : public ModelFiles {
       if (blocks(numel) != blocks(group_numel_[g]))
         return note_size(cat("group ", g), group_numel_[g], numel);
     }
+  }
+
+  // Returns the elements of each rank's partition of a group if only the last rank is there, whose
+  // own may lack padding; else 0.
+  std::int64_t partition_of(std::size_t group) const {
+    if (ranks_ == 1 || optimizers_.begin()->first != ranks_ - 1 || group >= group_numel_.size())
+      return 0;
+    const std::int64_t align = 2 * ranks_;
+    return piece_numel(group_numel_[group], align) * 2;
+  }
+
+  // Throws: kShape if the last rank's partition is neither padded nor ends with the group.
+  void check_last(std::size_t group, const FlatGroupsByRank::value_type& last) const {
+    const std::int64_t partition = partition_of(group);
+    const std::int64_t found = last.second.tensors[group].shape[0];
+    const std::int64_t before = partition * (ranks_ - 1);
+    const std::int64_t rest = std::max<std::int64_t>(group_numel_[group] - before, 0);
+    if (partition == 0 || found == partition || found == rest) return;
+    fail(ErrorCode::kShape, last.second.file,
+         cat("holds ", found, " elements of group ", group, ", expected ", partition, " or ", rest,
+             ": where they belong is not known without the other ranks' files"));
   }
 
   void note_size(const std::string& what, std::int64_t expected, std::int64_t found) {
@@ -200,10 +224,17 @@ class DeepSpeedCheckpoint : public ModelFiles {
   void note_missing() {
     const SomeNames missing = missing_ranks(optimizers_, ranks_);
     if (missing.count() == 0) return;
-    findings_.push_back(
-        {.code = ErrorCode::kShardMissing,
-         .message = cat("the checkpoint is of ", ranks_, " ranks; missing *_optim_states.pt: rank ",
-                        missing.text())});
+    std::int64_t first = 0;
+    while (optimizers_.contains(first)) ++first;
+    const auto& [rank, there] = *optimizers_.begin();
+    std::string file = index_.files[there].name;
+    const std::string own = cat("rank_", rank, "_");
+    const std::size_t at = file.find(own);
+    if (at != file.npos) file.replace(at, own.size(), cat("rank_", first, "_"));
+    findings_.push_back({.code = ErrorCode::kShardMissing,
+                         .message = cat("the checkpoint is of ", ranks_,
+                                        " ranks; missing *_optim_states.pt: rank ", missing.text()),
+                         .file = std::move(file)});
   }
 
   void read_parameters() {
@@ -268,8 +299,9 @@ class DeepSpeedCheckpoint : public ModelFiles {
   // Returns the places of a parameter's elements in flat tensors of all ranks.
   std::vector<Part> parts_of(const Parameter& parameter, const FlatGroupsByRank& ranks) const {
     std::vector<Part> parts;
-    for (const FlatRun& run : stage_ == 3 ? runs_by_parameter(parameter, ranks, ranks_)
-                                          : runs_by_group(parameter, ranks)) {
+    for (const FlatRun& run :
+         stage_ == 3 ? runs_by_parameter(parameter, ranks, ranks_)
+                     : runs_by_group(parameter, ranks, partition_of(parameter.group))) {
       add_flat_parts(parts, parameter.shape, run.begin, run.end, run.file, *run.tensor, run.from);
     }
     return parts;

@@ -254,9 +254,9 @@ std::int64_t piece_begin(std::int64_t numel, std::int64_t piece, std::int64_t ra
   return piece == 0 || rank > numel / piece ? numel : rank * piece;
 }
 
-std::vector<FlatRun> runs_by_group(const Parameter& parameter, const FlatGroupsByRank& ranks) {
+std::vector<FlatRun> runs_by_group(const Parameter& parameter, const FlatGroupsByRank& ranks,
+                                   std::int64_t partition) {
   const std::size_t g = parameter.group;
-  std::int64_t partition = 0;
   for (const auto& [rank, groups] : ranks) {
     if (g < groups.tensors.size()) partition = std::max(partition, groups.tensors[g].shape[0]);
   }

@@ -79,9 +79,10 @@ std::int64_t piece_numel(std::int64_t numel, std::int64_t ranks);
 std::int64_t piece_begin(std::int64_t numel, std::int64_t piece, std::int64_t rank);
 
 // Returns the runs of a parameter in stages 1 and 2.  Each group is one flat tensor, cut into equal
-// partitions; padding at its end may be missing.  Missing ranks leave a gap.  Lifetime: the runs
-// point into `ranks`.
-std::vector<FlatRun> runs_by_group(const Parameter& parameter, const FlatGroupsByRank& ranks);
+// partitions; padding at its end may be missing.  Missing ranks leave a gap.  `partition`: elements
+// of a partition, if no rank but the last is there; else 0.  Lifetime: the runs point into `ranks`.
+std::vector<FlatRun> runs_by_group(const Parameter& parameter, const FlatGroupsByRank& ranks,
+                                   std::int64_t partition = 0);
 
 // Returns the runs of a parameter in stage 3.  Each parameter is cut separately; its pieces lie at
 // the same place in every rank's groups, which are joined.

@@ -71,8 +71,8 @@ TEST(OptionTable, an_old_name_is_not_one_of_its_verb_and_has_a_value_if_it_has_o
       }
     }
   }
-  EXPECT_EQ(
-      old, (std::set<std::string>{"groups --keep", "rekey --model", "rekey --to", "rename --map"}));
+  EXPECT_EQ(old, (std::set<std::string>{"groups --keep", "import --from", "rekey --model",
+                                        "rekey --to", "rename --map"}));
 }
 
 using OldNames = CliTest;
@@ -100,6 +100,7 @@ TEST_F(OldNames, do_what_the_new_ones_do_and_are_not_shown) {
   same("rekey", {"--key-by", "id"}, "--names-from", "--model", source);
   same("rename", {}, "--rename-file", "--map", path("names"));
   same("groups", {"--join", "0,1"}, "--options-of", "--keep", "0");
+  same("import", {"--map", "none", "-w", "1", "-k", "app.model.**"}, "--source", "--from", "hf");
 }
 
 }  // namespace

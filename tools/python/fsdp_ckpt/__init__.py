@@ -39,7 +39,7 @@ from ._verbs import (average, consolidate, convert, diff, export_model, extract,
                      reshard, resize_vocab, salvage, seal, set_values, shard, stats, verify, verify_run)
 from ._written import (Averaged, EditedGroup, EditedOptimizer, Exported, ExtractedAdapter, ExtractedWeight, GroupsEdited,
                        Imported, LostChunk, MapStep, MapTensor, Mapped, Merged, OptimizerKeys, OptionChange, Output, Rekeyed, Rename,
-                       Renamed, Resharded, ResizedTensor, RuleScope, Salvaged, SalvagedKey, SourceFile, TakenKey, ValueChange, ValuesSet, VocabularyResized, Written)
+                       Renamed, Resharded, ResizedTensor, RuleScope, Salvaged, SalvagedKey, SourceFile, TakenKey, UnreadFile, ValueChange, ValuesSet, VocabularyResized, Written)
 
 # The verbs' own names, too.
 export, set = export_model, set_values  # pylint: disable=redefined-builtin
@@ -61,7 +61,7 @@ __all__ = ["Checkpoint", "HeldTensor", "LazyTensor", "Name", "Object", "Answer",
            "Inspection", "Kept", "Latest", "Listed", "LostChunk", "MapStep", "MapTensor", "Mapped", "Merged", "OptimizerKeys",
            "OptionChange", "Output", "Part", "PassedOver", "Progress", "Pruned", "Rekeyed", "Removed", "Rename",
            "Renamed", "Resharded", "ResizedTensor", "Rounded", "RuleScope", "RunInspection", "RunVerification", "Salvaged", "SalvagedKey", "SealState", "Sealed", "SourceFile", "Statistics",
-           "TakenKey", "Tensor", "TensorStats", "Through", "Tolerance", "Totals", "Unread", "Value", "ValueChange", "ValuesSet", "Verification",
+           "TakenKey", "Tensor", "TensorStats", "Through", "Tolerance", "Totals", "Unread", "UnreadFile", "Value", "ValueChange", "ValuesSet", "Verification",
            "Verified", "VocabularyResized", "Written", "average", "consolidate", "convert", "diff", "export_model", "extract",
            "extract_lora", "groups", "import_model", "inspect", "inspect_globals", "inspect_run", "latest", "map_model",
            "map_rules", "maps", "merge_lora", "program", "prune", "rekey", "rename", "reshard", "resize_vocab", "run", "salvage", "seal",

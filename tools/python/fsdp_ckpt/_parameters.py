@@ -36,8 +36,7 @@ _MEANINGS: Dict[str, str] = {
     "fill": 'new rows: "mean" of the old ones, "zeros" or "noise"; mean if None',
     "flatten": 'with key_by="name": state.NAME.exp_avg, param_groups.NAME.lr, as in torchtitan',
     "force": "replace an output that is there",
-    "from_": 'of import_model, what the model is: "hf", a folder of Hugging Face\'s layout; of salvage, the checkpoint to take '
-             "from what is not whole",
+    "from_": "a checkpoint of any format: take from it what is not whole",
     "html": "a file: write a page for a browser as well",
     "ignore_dtype": "compare numbers of different dtypes, in float64",
     "ignore_values": "compare only tensors",
@@ -87,6 +86,7 @@ _MEANINGS: Dict[str, str] = {
     "shard": "a glob or several: cut the tensors that match, whatever the rule says",
     "size": "tokens that the tables are to have",
     "sort": 'the largest change first, "relative" or "absolute"; or by "name"',
+    "source": 'what `path` is: "hf", a folder of Hugging Face\'s layout',
     "split": "a glob or several: parameters that get a group of their own",
     "std": "standard deviation of the noise; 0.02 if None",
     "step": "of a folder with files of several saves, the step whose files are taken",

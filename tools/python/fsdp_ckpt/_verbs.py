@@ -303,7 +303,7 @@ def export_model(path: Path, out: Path, *, to: str = "hf", map: Optional[Path] =
 
 
 @documented
-def import_model(path: Path, out: Path, *, from_: str = "hf", map: Path, parameters: Optional[Mapping[str, int]] = None,
+def import_model(path: Path, out: Path, *, source: str = "hf", map: Path, parameters: Optional[Mapping[str, int]] = None,
                  config: Optional[Path] = None, model: Optional[str] = None, under: Optional[str] = None, incomplete: bool = False,
                  to: Optional[str] = None,
                  world_size: Optional[int] = None, dtype: Optional[str] = None, max_shard_size: Size = None,
@@ -312,7 +312,7 @@ def import_model(path: Path, out: Path, *, from_: str = "hf", map: Path, paramet
                  threads: Optional[int] = None, max_memory: Size = None, progress: OnProgress = None, check: bool = True) -> Imported:
     """Writes a published model as the checkpoint that a trainer loads, the verb `import`."""
     return _asked(Imported, "import", [_path(path), _path(out)], {
-        "from": from_, "map": map, "set": _assignments(parameters), "config": config,
+        "source": source, "map": map, "set": _assignments(parameters), "config": config,
         "model": model, "under": under, "incomplete": incomplete, "to": to, "world_size": world_size, "dtype": dtype,
         "max_shard_size": max_shard_size,
         "drop_values": drop_values, "strip_prefix": strip_prefix, "dry_run": dry_run, "force": force, "sync": sync, "seal": seal,

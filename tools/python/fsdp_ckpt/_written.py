@@ -232,6 +232,12 @@ class SalvagedKey:
 
 
 @dataclass(frozen=True)
+class UnreadFile:
+    name: str
+    why: str
+
+
+@dataclass(frozen=True)
 class SourceFile:
     name: str
     bytes: Optional[int]
@@ -245,6 +251,7 @@ class Salvaged(Written):
     metadata: Optional[str]
     from_: Optional[str]
     names_known: bool
+    unread: List[UnreadFile]
     whole: int
     unchecked: int
     partly: int

@@ -48,7 +48,9 @@ class ImportVerb : public Verb {
     declare_conversion(
         options, conversion_,
         formats::output_words({OutputGroup::kSharded, OutputGroup::kMegatron, OutputGroup::kFull}));
-    options.add("--from", &from_).choices = {"hf"};
+    OptionRecord& source = options.add("--source", &source_);
+    source.choices = {"hf"};
+    source.old_names = {"--from"};
     options.add("--map", &map_, ", applied backwards");
     options.add("--set", &choice_.parameters);
     options.add("--config", &choice_.config, "; that of PATH if not given; or none");
@@ -197,7 +199,7 @@ class ImportVerb : public Verb {
   ConversionOptions conversion_;
   MapChoice choice_;
   bool incomplete_ = false;
-  std::string from_ = "hf";
+  std::string source_ = "hf";
   std::string map_;
   std::string model_;
   std::string under_;

@@ -81,14 +81,13 @@ class SalvageVerb : public Verb {
   void declare(OptionSet& options) override {
     declare_writing(options, writing_, "File or folder to write, in the format of PATH");
     options.add("--from", &other_);
-    options.options.back().type = "OTHER";
-    options.options.back().help = "Take what is not whole from this checkpoint, of any format";
     options.add("--step", &step_);
     options.add("--to", &format_, joined(output_formats()) + "; by the suffix of OUT, else as PATH")
         .choices = output_formats();
   }
 
   int run(const CommonOptions& common, const Streams& streams) override {
+    common_path_ = common.path;
     check_apart(common.path, writing_.destination);
     if (!other_.empty()) check_apart(other_, writing_.destination);
     formats::SalvageOptions options{.verify = verify_options(common)};
@@ -100,6 +99,7 @@ class SalvageVerb : public Verb {
     Value content = selected_content(source, common);
     list_entries(found, common);
     std::shared_ptr<const formats::Checkpoint> whole = std::move(found.checkpoint);
+    take_replicas(found, whole, content, common);
     if (!other_.empty()) take_rest(found, whole, content, common);
     content = whole_content(found, content);
     if (std::ranges::none_of(entries_, [](const Entry& entry) { return !entry.origin.empty(); })) {
@@ -186,6 +186,21 @@ class SalvageVerb : public Verb {
       add(found.tensors[t], &index.tensors[t], "tensor");
     for (const EntryState& state : found.values) add(state, nullptr, "value");
     for (const EntryState& state : found.gone) add(state, nullptr, "unknown");
+  }
+
+  // Takes the tensors of which another rank's copy is whole.
+  static void take_replicas(Salvaged& found, std::shared_ptr<const formats::Checkpoint>& whole,
+                            Value& content, const CommonOptions& common) {
+    formats::Splice splice;
+    splice.replace = true;
+    for (const std::string& key : found.replicated) {
+      if (common.keys.selects(key)) splice.take_exactly.insert(key);
+    }
+    if (splice.take_exactly.empty()) return;
+    splice.other = std::move(found.replicas);
+    formats::Spliced spliced = formats::spliced(whole, content, splice);
+    whole = std::move(spliced.checkpoint);
+    content = std::move(spliced.content);
   }
 
   // Takes from OTHER what is not whole here and is whole there, of the same dtype and shape.
@@ -367,7 +382,18 @@ class SalvageVerb : public Verb {
           return entry.origin.empty() && entry.state->state == Wholeness::kPartly;
         },
         extras);
+    list(
+        "taken from the files of other ranks",
+        [&](const Entry& entry) { return found.replicated.contains(entry.state->key); }, extras);
     list(cat("taken from ", formats::escape(other_)).c_str(), taken, extras);
+    Json::Array unread;
+    for (const auto& [name, why] : found.unread) {
+      unread.emplace_back(Json::Object{{"name", name}, {"why", why}});
+      extras.lines.push_back(
+          cat("not read: ", formats::escape(name), ": ", why, "; fsdp-ckpt salvage ",
+              formats::escape((std::filesystem::path(common_path_) / name).native()),
+              " OUT takes what is whole of it"));
+    }
     if (!found.names_known)
       extras.lines.emplace_back("files are lost, and nothing tells which keys they held");
     const std::int64_t unchecked = counts["unchecked"];
@@ -399,6 +425,7 @@ class SalvageVerb : public Verb {
     members.emplace_back("metadata", text_or_null(found.metadata));
     members.emplace_back("from", text_or_null(other_));
     members.emplace_back("names_known", found.names_known);
+    members.emplace_back("unread", std::move(unread));
     for (const char* word : kStateWords) members.emplace_back(word, counts[word]);
     members.emplace_back(
         "taken", static_cast<std::int64_t>(std::count_if(entries_.begin(), entries_.end(), taken)));
@@ -408,6 +435,7 @@ class SalvageVerb : public Verb {
   }
 
   WritingOptions writing_;
+  std::string common_path_;
   std::string other_;
   std::optional<std::int64_t> step_;
   std::string format_;
