@@ -245,6 +245,7 @@ class Judge {
       numbers_.emplace(index.files[f].name, f);
       out_.files.push_back({.name = index.files[f].name, .bytes = index.files[f].bytes});
     }
+    places_ = files_below(path_, checkpoint_);
     bad_.resize(index.files.size());
     sealed_.resize(index.files.size(), false);
     note_findings();
@@ -258,11 +259,11 @@ class Judge {
     return std::move(out_);
   }
 
-  // Returns the files that have damage.
+  // Returns the files that have damage, relative to the path.
   std::vector<std::string> damaged_files() const {
     std::vector<std::string> names;
-    for (const auto& [name, f] : numbers_) {
-      if (!bad_[f].empty()) names.push_back(name);
+    for (std::size_t f = 0; f < bad_.size(); ++f) {
+      if (!bad_[f].empty()) names.push_back(places_[f]);
     }
     return names;
   }
@@ -469,9 +470,10 @@ class Judge {
     }
     const fs::path folder =
         kind_of_place(path_) == PlaceKind::kFolder ? path_ : folder_of_place(path_);
-    for (FileState& file : out_.files) {
-      if (file.bytes && !in_store(path_)) {
-        if (const auto times = times_at(folder / file.name)) file.modified_ns = times->modified_ns;
+    for (std::size_t f = 0; f < places_.size(); ++f) {
+      if (out_.files[f].bytes && !in_store(path_)) {
+        if (const auto times = times_at(folder / places_[f]))
+          out_.files[f].modified_ns = times->modified_ns;
       }
     }
     if (options_.step) take_step(*options_.step);
@@ -555,7 +557,7 @@ class Judge {
   // Notes the checkpoints in the folder that were not read, and cannot be.
   void note_unread() {
     if (kind_of_place(path_) == PlaceKind::kFolder) {
-      for (const std::string& name : unread_checkpoints(path_, files_below(path_, checkpoint_))) {
+      for (const std::string& name : unread_checkpoints(path_, places_)) {
         try {
           (void)open_checkpoint(path_ / name, {options_.verify.allowed_globals});
         } catch (const Error& error) {
@@ -574,6 +576,7 @@ class Judge {
   std::optional<VerifyReport> report_;
   FileCrcs crcs_;
   std::unordered_map<std::string, std::size_t> numbers_;  // of files
+  std::vector<std::string> places_;                       // of the files, relative to the path
   std::vector<std::vector<Bad>> bad_;                     // of each file
   std::vector<bool> sealed_;                              // the file is as it was sealed
   std::map<std::size_t, std::string> unsealed_;           // files that differ, and are damaged
