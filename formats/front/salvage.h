@@ -87,8 +87,8 @@ struct SalvageOptions {
 // Note [files left out]
 // A folder that cannot be opened for a file that cannot is opened as if that file were lost.  In
 // the same way it is opened a second time without the files that have damage, for tensors that are
-// whole in the file of another rank; not for tensors whose copies differ, and not for values, which
-// each rank may have of its own.
+// whole in the file of another rank; not for tensors whose copies differ, and not for values and
+// integers, which each rank may have of its own.
 
 // Throws: what open_checkpoint throws, if nothing can be opened around the damage, with what was
 // tried; kNotFound if no file counts `step`; kInterrupted, kIo.

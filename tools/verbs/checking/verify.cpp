@@ -114,8 +114,8 @@ std::string checks_text(const VerifyCommand& command, const Examination& outcome
   }
   if (sealing_text(outcome.sealing).empty()) {
     text += report.bytes_unchecked != 0 ? "; no seal" : "; no seal: structure and checksums only";
-    // Files of another save have the same names and sizes, and checksums of their own.  `files` does
-    // not count .metadata.
+    // Files of another save have the same names and sizes, and checksums of their own.  .metadata
+    // is not counted.
     if (outcome.files > 1 || outcome.format == "dcp")
       text += ", not whether all files are of one save";
   }
