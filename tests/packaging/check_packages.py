@@ -9,17 +9,21 @@ of any program (--tool):
   old_kernel       without the system calls that came after Linux 3.10: everything works
   no_confinement   without seccomp filters: HDF5 is refused in words, and the rest works
   odd_places       a read-only home, no terminal, standard streams closed, an empty environment
-of the wheel in FOLDER, and the static program in it:
+of the wheels in FOLDER, and the static program in them:
   static           nothing to load, protections on, names of no folder of this machine, licences of all that is in it, 10 ms to start, 16.5 MB
   empty_root       an empty root folder: inspect, verify, consolidate, reshard, HDF5; no /proc, no /dev
   wheel            a clean environment without a compiler: the command, `python -m`, the module, completions, manual page
+  native           pip's choice for each Python here: tensors as PyTorch saved them, from files and from s3, what a notebook shows; where there
+                   is no native part, words
   processors       processors without AVX2, without carry-less multiplication, and an emulated old one
   old_userland     Debian 11
 
 Exit: 0 passed, 1 failed, 77 skipped, with the reason.
 """
 import argparse
+import contextlib
 import glob
+import json
 import os
 import shutil
 import statistics
@@ -103,8 +107,8 @@ class Bench:
         self.tool = os.path.abspath(options.tool) if options.tool else None
         self.wheel = None
         if options.dist:
-            wheels = glob.glob(os.path.join(options.dist, f"fsdp_ckpt-{options.version}-*.whl"))
-            check(len(wheels) == 1, f"one wheel of version {options.version} is wanted: {wheels}")
+            wheels = glob.glob(os.path.join(options.dist, f"fsdp_ckpt-{options.version}-py3-none-*.whl"))
+            check(len(wheels) == 1, f"one wheel of version {options.version} for any Python is wanted: {wheels}")
             self.wheel = os.path.abspath(wheels[0])
             with zipfile.ZipFile(self.wheel) as archive:
                 name, = [name for name in archive.namelist() if name.endswith("/scripts/fsdp-ckpt")]
@@ -254,11 +258,11 @@ def empty_root(bench):
     print("nothing but the program and a checkpoint")
 
 
-def environment(python, wheel, folder):
-    """Makes an environment and installs the wheel; its programs alone are on PATH."""
+def environment(python, wheel, folder, wheels=None):
+    """Makes an environment and installs the wheel, or pip's choice of those in a folder; its programs alone are on PATH."""
     wanted([python, "-m", "venv", folder])
     bare = {"PATH": os.path.join(folder, "bin"), "HOME": folder, "PIP_NO_INDEX": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-    wanted([os.path.join(folder, "bin/python"), "-m", "pip", "install", "-q", wheel], env=bare)
+    wanted([os.path.join(folder, "bin/python"), "-m", "pip", "install", "-q", *([wheel] if wheel else ["--find-links", wheels, "fsdp-ckpt"])], env=bare)
     return bare
 
 
@@ -282,6 +286,69 @@ def wheel(bench):
     left = [name for name in glob.glob(folder + "/**", recursive=True) if "fsdp" in os.path.basename(name)]
     check(not left, f"left after uninstalling: {left}")
     print("installed, used and removed without a compiler")
+
+
+# Prints the path, dtype, shape and digest of each tensor, as truth.json has them.
+TENSORS = """
+import hashlib, json, sys, fsdp_ckpt
+opened = fsdp_ckpt.open(sys.argv[1])
+def tensor(one):
+    memory = memoryview(one._read(True)[0].memory).cast("B")[:one.nbytes]
+    return {"dtype": "torch." + one.dtype, "shape": list(one.shape), "sha256": hashlib.sha256(memory).hexdigest()}
+print(json.dumps({"/".join(map(str, one.path)): tensor(one) for one in opened.tensors.values()}))
+"""
+
+
+def pythons():
+    """Yields (version, path) of the Pythons of this machine."""
+    roots = glob.glob(os.path.join(os.environ.get("PYENV_ROOT", os.path.expanduser("~/.pyenv")), "versions/*/bin/python"))
+    named = filter(None, (shutil.which(f"python3.{minor}", path="/usr/local/bin:/usr/bin") for minor in range(8, 20)))
+    found = {}
+    for path in [*named, *roots]:
+        done = run([path, "-c", "import sys, venv, ensurepip; print(sys.implementation.name, *sys.version_info[:2])"])
+        if done.returncode == 0 and done.stdout.startswith("cpython 3 "):
+            found.setdefault(int(done.stdout.split()[2]), path)
+    return sorted(found.items())
+
+
+def native(bench):
+    with open(os.path.join(os.path.dirname(bench.source), "truth.json"), encoding="utf-8") as file:
+        truth = {path: item for path, item in json.load(file)["items"].items() if "sha256" in item}
+    wheels = {os.path.basename(path).split("-", 2)[2].split("-manylinux")[0]: path
+              for path in glob.glob(os.path.join(bench.options.dist, f"fsdp_ckpt-{bench.options.version}-*.whl"))}
+    if len(wheels) == 1:
+        raise Skipped("no wheel with a native part: wheel.sh found no headers of Python")
+    with contextlib.ExitStack() as stack:
+        url, environments = None, {}
+        if bench.options.remote:
+            sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../remote"))
+            import server   # pylint: disable=import-error
+            store = stack.enter_context(server.Seaweed())
+            server.make_bucket(store.client(), "bucket")
+            server.upload_tree(store.client(), "bucket", bench.source, "step")
+            url, environments = "s3://bucket/step", server.s3_environment(store.endpoint)
+        seen = []
+        for minor, path in pythons():
+            tag = "cp312-abi3" if minor >= 12 else f"cp3{minor}-cp3{minor}"
+            folder = os.path.join(bench.folder, f"env{minor}")
+            bare = environment(path, None, folder, os.path.abspath(bench.options.dist))
+            python = os.path.join(folder, "bin/python")
+            # pip has chosen: the native part is that of this Python.
+            parts = glob.glob(os.path.join(folder, "lib/python*/site-packages/fsdp_ckpt/_native*.so"))
+            check(len(parts) == int(tag in wheels), f"Python 3.{minor}: {parts}, of {sorted(wheels)}")
+            check(content(os.path.join(folder, "bin/fsdp-ckpt")) == content(bench.tool), f"Python 3.{minor}: another program was installed")
+            if not parts:
+                wanted([python, "-c", TENSORS, bench.source], status=1, said="fsdp-ckpt convert CHECKPOINT weights.safetensors", env=bare)
+                seen.append(f"3.{minor} without")
+                continue
+            for source in filter(None, (bench.source, url)):
+                said = json.loads(wanted([python, "-c", TENSORS, source], env={**environments, **bare}))
+                check(said == truth, f"Python 3.{minor}, {source}: tensors differ from PyTorch's")
+            page = wanted([python, "-c", "import sys, fsdp_ckpt; print(fsdp_ckpt.inspect(sys.argv[1])._repr_html_())", bench.source], env=bare)
+            check("<table" in page and "app.model.emb.weight" in page, f"Python 3.{minor}: the page for notebooks")
+            seen.append(f"3.{minor}")
+    check(any("without" not in one for one in seen), f"no Python here has a wheel with a native part: {seen}, {sorted(wheels)}")
+    print(f"Python {', '.join(seen)}; wheels {', '.join(sorted(wheels))}; {'files and s3' if url else 'files'}")
 
 
 def processors(bench):
@@ -333,10 +400,11 @@ def main():
     parser.add_argument("case")
     for name in ("tool", "dist", "version", "userland", "module-test"):
         parser.add_argument("--" + name)
+    parser.add_argument("--remote", action="store_true", help="this Python has the packages of requirements-remote.txt")
     parser.add_argument("--data", required=True)
     parser.add_argument("--without", required=True, help="the program of without_calls.cpp")
     options = parser.parse_args()
-    cases = {case.__name__: case for case in (old_kernel, no_confinement, odd_places, static, empty_root, wheel, processors, old_userland)}
+    cases = {case.__name__: case for case in (old_kernel, no_confinement, odd_places, static, empty_root, wheel, native, processors, old_userland)}
     with tempfile.TemporaryDirectory() as folder:
         try:
             cases[options.case](Bench(options, folder))

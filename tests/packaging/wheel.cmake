@@ -41,6 +41,13 @@ foreach(case static empty_root wheel processors old_userland)
     --without $<TARGET_FILE:packages_without_calls> --userland=${FSDP_TEST_OLD_USERLAND} --module-test ${CMAKE_CURRENT_SOURCE_DIR}/module_test.py)
   set_tests_properties(packages.${case} PROPERTIES LABELS packages TIMEOUT 300 SKIP_RETURN_CODE 77 FIXTURES_REQUIRED packages)
 endforeach()
+set(native ${check})
+if(FSDP_TEST_REMOTE_PYTHON)
+  set(native ${FSDP_TEST_REMOTE_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/check_packages.py --remote)
+endif()
+add_test(NAME packages.native COMMAND ${native} native --dist ${dist} --data ${FSDP_TEST_DATA} --version ${PROJECT_VERSION}
+  --without $<TARGET_FILE:packages_without_calls>)
+set_tests_properties(packages.native PROPERTIES LABELS packages TIMEOUT 300 SKIP_RETURN_CODE 77 FIXTURES_REQUIRED packages)
 if(FSDP_TEST_REMOTE_PYTHON)
   add_test(NAME packages.urls COMMAND ${FSDP_TEST_REMOTE_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/check_urls.py --dist ${dist} --data ${FSDP_TEST_DATA}
     --version ${PROJECT_VERSION})

@@ -17,9 +17,10 @@ set(CMAKE_FIND_LIBRARY_SUFFIXES .a)
 # __FILE__ and symbols name no folder of this machine; the longer name first, because the build often lies inside the sources.
 add_compile_options("$<$<COMPILE_LANGUAGE:C,CXX>:-ffile-prefix-map=${PROJECT_BINARY_DIR}=build;-ffile-prefix-map=${PROJECT_SOURCE_DIR}=.>"
   "$<$<COMPILE_LANGUAGE:C,CXX>:-ffile-prefix-map=${FSDP_STATIC_SOURCES}=sources>"
-  "$<$<COMPILE_LANGUAGE:C,CXX>:-fPIE;-ffunction-sections;-fdata-sections>")
+  "$<$<COMPILE_LANGUAGE:C,CXX>:-fPIC;-fvisibility=hidden;-ffunction-sections;-fdata-sections>")
+# Of the program; the native part of the Python module (tools/python) is made of the same objects.
 # A position-independent program is loaded at random addresses, also where it is static.
-add_link_options(-static-pie -Wl,--gc-sections -Wl,--build-id=sha1 -Wl,-z,relro -Wl,-z,now -s
+set(FSDP_STATIC_LINK_OPTIONS -static-pie -Wl,--gc-sections -Wl,--build-id=sha1 -Wl,-z,relro -Wl,-z,now -s
   # no_loading.cpp
   -Wl,--wrap=dlopen,--wrap=dlsym,--wrap=dlclose,--wrap=dlerror
   -Wl,--wrap=getaddrinfo,--wrap=gethostbyname,--wrap=getservbyname,--wrap=getservbyname_r,--wrap=getservbyport_r
@@ -29,5 +30,5 @@ add_link_options(-static-pie -Wl,--gc-sections -Wl,--build-id=sha1 -Wl,-z,relro 
 include(CheckLinkerFlag)
 check_linker_flag(CXX "-Wl,-z,pack-relative-relocs,--fatal-warnings" FSDP_PACKS_RELOCATIONS)   # ld 2.38 on x86-64, later elsewhere
 if(FSDP_PACKS_RELOCATIONS)
-  add_link_options(-Wl,-z,pack-relative-relocs)
+  list(APPEND FSDP_STATIC_LINK_OPTIONS -Wl,-z,pack-relative-relocs)
 endif()

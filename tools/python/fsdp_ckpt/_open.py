@@ -24,8 +24,9 @@ def native() -> Any:
     try:
         from . import _native  # type: ignore[attr-defined]
     except ImportError as error:
-        raise ImportError(f"fsdp_ckpt has no native part here, which reads tensors ({error}); the wheel for Python 3.12 and later has it, "
-                          "and a build with -DFSDP_PYTHON=ON makes it for another Python; the functions of the verbs work without it") from error
+        raise ImportError(f"fsdp_ckpt has no native part here, which reads tensors ({error}); wheels have it for CPython 3.9 and later with "
+                          "glibc 2.28 and later, and a build with -DFSDP_PYTHON=ON makes it for another Python; the functions of the verbs work "
+                          "without it: fsdp-ckpt convert CHECKPOINT weights.safetensors") from error
     return _native
 
 
