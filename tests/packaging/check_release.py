@@ -3,7 +3,7 @@
 """What a release is made of.
 
   check_release.py source --out OUT --version V --cmake CMAKE     the archive of the sources: complete, twice the same, can be configured
-  check_release.py make --out OUT --version V --wheels FOLDER --debs FOLDER      release.sh with a wheel and packages that are there already
+  check_release.py make --out OUT --version V --wheels FOLDER --debs FOLDER      release.sh with wheels and packages that are there already
   check_release.py release --out OUT --version V --python PYTHON  what it made: checksums, one version everywhere, the bill of materials
   check_release.py containers --out OUT --golden GOLDEN           the recipes for images, carried out in root folders, and used
   check_release.py published --out OUT --version V --golden GOLDEN --python PYTHON     what .github/workflows/release.yml does with it, with
@@ -83,8 +83,6 @@ def make(options, folder):
     need_clone()
     if run(["git", "-C", ROOT, "cat-file", "-e", "HEAD:tools/packaging/source.sh"]).returncode != 0:
         raise Skipped("the scripts are not committed")
-    wheels = glob.glob(os.path.join(options.wheels, f"fsdp_ckpt-{options.version}-*.whl"))
-    check(len(wheels) == 1, f"one wheel in {options.wheels}: {wheels}")
     os.makedirs(options.out)
     # An earlier release is replaced; a file that is not of one stays, and a line cannot name a file elsewhere.
     outside = os.path.join(folder, "outside")
@@ -94,20 +92,25 @@ def make(options, folder):
     with open(os.path.join(options.out, "SHA256SUMS"), "w", encoding="utf-8") as file:
         file.write(f"00  earlier.whl\n00  {outside}\n00  ../{os.path.basename(options.out)}/notes.txt\n")
     script = os.path.join(PACKAGING, "release.sh")
-    environment = {**os.environ, "OUT": options.out, "WHEEL": wheels[0], "DEBS": options.debs}
+    environment = {**os.environ, "OUT": options.out, "WHEELS": options.wheels, "DEBS": options.debs}
     done = run([script, "--allow-changes"], env={**environment, "DEBS": folder})
     check(done.returncode == 1 and "one fsdp-ckpt of version" in done.stdout and os.path.exists(os.path.join(options.out, "earlier.whl")), done.stdout)
-    done = run([script, "--allow-changes"], env={**environment, "WHEEL": outside})
-    check(done.returncode == 1 and "one wheel of version" in done.stdout, done.stdout)
+    # The wheel for any Python is not enough.
+    one = os.path.join(folder, "one")
+    os.mkdir(one)
+    plain, = glob.glob(os.path.join(options.wheels, f"fsdp_ckpt-{options.version}-py3-none-*.whl"))
+    shutil.copy(plain, one)
+    done = run([script, "--allow-changes"], env={**environment, "WHEELS": one})
+    check(done.returncode == 1 and f"a wheel of version {options.version} is missing" in done.stdout and "cp312-abi3" in done.stdout, done.stdout)
     # A tag has to be that of the version, and of a version that is called released.
     clone = os.path.join(folder, "clone")
     wanted(["git", "clone", "-q", "--shared", ROOT, clone])
     for tag, text, said in (("v9.9.9", f"## {options.version}\n", "the tag is v9.9.9"), (f"v{options.version}", "## 9.9.9\n", "has no section"),
                             (options.version, f"## {options.version}\n", "the tag is"), (f"v{options.version}", f"## {options.version}\n\nIt is not released yet.\n", "is not released"),
-                            (f"v{options.version}", f"## {options.version}\n\n## 0\n\nIt is not released yet.\n", "one wheel of version")):
+                            (f"v{options.version}", f"## {options.version}\n\n## 0\n\nIt is not released yet.\n", "a wheel of version")):
         with open(os.path.join(clone, "docs/CHANGELOG.md"), "w", encoding="utf-8") as file:
             file.write("# Changes\n\n" + text)
-        done = run([os.path.join(clone, "tools/packaging/release.sh"), "--allow-changes", "--tag", tag], env={**environment, "WHEEL": outside})
+        done = run([os.path.join(clone, "tools/packaging/release.sh"), "--allow-changes", "--tag", tag], env={**environment, "WHEELS": folder})
         check(done.returncode == 1 and said in done.stdout, (said, done.stdout))
     wanted([script, "--allow-changes"], env=environment)
     left = sorted(os.listdir(options.out))
@@ -121,8 +124,8 @@ def release(options, folder):
     architecture = wanted(["dpkg", "--print-architecture"]).strip()
     program = os.path.join(options.out, f"fsdp-ckpt-{version}-linux-{machine}")
     names = sorted(os.listdir(options.out))
-    wheel, = [name for name in names if name.endswith(".whl")]
-    check(names == sorted([wheel, os.path.basename(program), f"fsdp-{version}-linux-{machine}.spdx.json", f"fsdp-ckpt_{version}_{architecture}.deb",
+    wheels = [name for name in names if name.endswith(".whl")]
+    check(names == sorted([*wheels, os.path.basename(program), f"fsdp-{version}-linux-{machine}.spdx.json", f"fsdp-ckpt_{version}_{architecture}.deb",
                            f"libfsdp-dev_{version}_{architecture}.deb", f"fsdp-{version}.tar.gz", "LICENSE", "THIRD_PARTY", "SHA256SUMS"]), names)
     for name in names:
         path = os.path.join(options.out, name)
@@ -134,10 +137,16 @@ def release(options, folder):
     # One version, from one place.
     check(wanted([os.path.join(PACKAGING, "version.sh")]) == version + "\n", "version.sh")
     check(wanted([program, "--version"]).splitlines()[0] == f"fsdp-ckpt {version}", "the program")
-    with zipfile.ZipFile(os.path.join(options.out, wheel)) as archive:
-        text, = [archive.read(name).decode() for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
-        check(f"\nVersion: {version}\n" in text, text[:200])
-        check([archive.read(name) for name in archive.namelist() if name.endswith("/scripts/fsdp-ckpt")] == [bytes_of(program)], "the wheel has another program")
+    for wheel in wheels:
+        with zipfile.ZipFile(os.path.join(options.out, wheel)) as archive:
+            text, = [archive.read(name).decode() for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+            check(f"\nVersion: {version}\n" in text, text[:200])
+            check([archive.read(name) for name in archive.namelist() if name.endswith("/scripts/fsdp-ckpt")] == [bytes_of(program)], f"{wheel} has another program")
+            linked, = [archive.read(name).decode() for name in archive.namelist() if name.endswith("/licenses/THIRD_PARTY")]
+            native = [name for name in archive.namelist() if name.startswith("fsdp_ckpt/_native")]
+            check(len(native) == ("-py3-none-" not in wheel), native)
+            for name, words in (("nanobind", "Wenzel Jakob"), ("robin-map", "Thibaut Goetghebuer-Planchon")):
+                check((f"\n  {name}: " in linked) == (words in linked) == bool(native), f"{wheel}: THIRD_PARTY and {name}")
     # The bill of materials.
     script, third_party = os.path.join(PACKAGING, "sbom.py"), os.path.join(options.out, "THIRD_PARTY")
     bill = os.path.join(options.out, f"fsdp-{version}-linux-{machine}.spdx.json")
@@ -382,15 +391,15 @@ def published(options, folder):
         image = f"ghcr.io/group/fsdp-ckpt:{version}{row['suffix']}"
         check(job.calls[1:3] == [f"docker build -f tools/packaging/{row['recipe']}.containerfile -t {image} dist", f"docker push {image}"], job.calls)
         check(job.outputs == ["name=ghcr.io/group/fsdp-ckpt", f"digest=sha256:{7:064d}"], job.outputs)
-    # The package index gets the wheel and nothing else, and pip installs it from one.
+    # The package index gets the wheels and nothing else, and pip installs one of them from it.
     job = Job(options, os.path.join(folder, "pypi"), jobs["pypi"])
     upload, = (step["with"]["packages-dir"] for step in jobs["pypi"]["steps"] if step.get("uses", "").startswith("pypa/"))
-    wheel, = os.listdir(os.path.join(job.workspace, upload))
-    check(wheel.startswith(f"fsdp_ckpt-{version}-py3-none-"), wheel)
-    data = bytes_of(os.path.join(job.workspace, upload, wheel))
+    wheels = {name: bytes_of(os.path.join(job.workspace, upload, name)) for name in os.listdir(os.path.join(job.workspace, upload))}
+    check(all(name.startswith(f"fsdp_ckpt-{version}-") and name.endswith(".whl") for name in wheels), wheels.keys())
     server = serve()
     place = f"http://127.0.0.1:{server.server_port}"
-    Server.files = {"/simple/fsdp-ckpt/": f'<a href="/{wheel}#sha256={hashlib.sha256(data).hexdigest()}">{wheel}</a>'.encode(), "/" + wheel: data,
+    page = "".join(f'<a href="/{name}#sha256={hashlib.sha256(data).hexdigest()}">{name}</a>' for name, data in wheels.items())
+    Server.files = {"/simple/fsdp-ckpt/": page.encode(), **{"/" + name: data for name, data in wheels.items()},
                     **{f"/Group/fsdp/releases/download/v{version}/{name}": bytes_of(os.path.join(assets, name)) for name in os.listdir(assets)}}
     clean = {"PATH": os.environ["PATH"], "HOME": folder, "no_proxy": "127.0.0.1", "PIP_CONFIG_FILE": os.devnull, "PIP_NO_CACHE_DIR": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     programs = os.path.join(folder, "clean/bin")
@@ -408,7 +417,7 @@ def published(options, folder):
     check(left.status == 0 and bytes_of(left.outputs["program"]) == bytes_of(options.tool), left)
     runner.step(FSDP_PROGRAM=left.outputs["program"], FSDP_PATHS="step-1\ndamaged").expect(1, "damaged", ["error"], findings=1)
     server.shutdown()
-    print(f"{len(names)} files, 2 images, {wheel}")
+    print(f"{len(names)} files, 2 images, {len(wheels)} wheels")
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

@@ -1,32 +1,17 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Builds the static fsdp-ckpt for AArch64, or the wheel with it, on an x86-64 Debian 12 or later.
+# Builds the static fsdp-ckpt for AArch64, or the wheels with it, on an x86-64 Debian 12 or later.
 #
 #   tools/packaging/aarch64.sh [OPTION=VALUE...]             options of CMake; leaves build/static-aarch64/tools/fsdp-ckpt
-#   tools/packaging/aarch64.sh --wheel [OPTION=VALUE...]     leaves dist/fsdp_ckpt-<version>-py3-none-<platforms>_aarch64.whl
+#   tools/packaging/aarch64.sh --wheel [OPTION=VALUE...]     leaves the wheels in dist/, as tools/packaging/wheel.sh
 #
 # Needs g++-aarch64-linux-gnu, qemu-user-static (which prints the manual page and the completions), and what the static preset needs.
-# The archives are those of Debian's arm64 packages: apt fetches them into build/sysroot-aarch64, with lists of its own, so that neither
-# the machine's packages nor its architectures change.
+# The archives are those of Debian's arm64 packages, which are unpacked into build/sysroot-aarch64.
 set -euo pipefail
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 cd "$ROOT"
 sysroot=$ROOT/build/sysroot-aarch64
-if [ ! -e "$sysroot/.ready" ]; then
-  rm -rf "$sysroot"
-  work=$sysroot/apt
-  mkdir -p "$work"/{lists/partial,archives/partial,packages}
-  touch "$work/status"
-  apt=(apt-get -q -o APT::Architecture=arm64 -o APT::Architectures=arm64 -o Dir::State::lists="$work/lists" -o Dir::State::status="$work/status"
-    -o Dir::Cache="$work" -o APT::Sandbox::User=root)
-  "${apt[@]}" update >/dev/null
-  (cd "$work/packages" && "${apt[@]}" download zlib1g-dev libzstd-dev nettle-dev libhdf5-dev libaec-dev libssl-dev libc-ares-dev libexpat1-dev)
-  for package in "$work"/packages/*.deb; do
-    dpkg-deb -x "$package" "$sysroot"
-  done
-  rm -rf "$work"
-  touch "$sysroot/.ready"
-fi
+tools/packaging/unpack_debs.sh "$sysroot" arm64 - zlib1g-dev libzstd-dev nettle-dev libhdf5-dev libaec-dev libssl-dev libc-ares-dev libexpat1-dev
 # Licences and sources do not depend on the processor: a build for this machine has them.
 [ -e build/static/THIRD_PARTY ] || cmake --preset static
 wheel=no

@@ -9,11 +9,11 @@
 #   --allow-changes   goes on with changes that are not committed
 #
 #   OUT (dist)        where they go; what an earlier SHA256SUMS in it lists is removed first
-#   WHEEL, DEBS       a wheel, and a folder with the Debian packages, to take instead of building them
+#   WHEELS, DEBS      folders with the wheels and the Debian packages, to take instead of building them
 #   FSDP_STATIC_SOURCES   what tools/packaging/static_sources.sh fetched; CMake runs it if it is empty
 #
-#   fsdp_ckpt-<version>-py3-none-<platforms>.whl     the static program and the Python module
-#   fsdp-ckpt-<version>-linux-<processor>            the static program of that wheel; THIRD_PARTY and LICENSE belong to it
+#   fsdp_ckpt-<version>-<tags>.whl                   the static program and the Python module, a wheel for each kind of Python
+#   fsdp-ckpt-<version>-linux-<processor>            the static program of the wheels; THIRD_PARTY and LICENSE belong to it
 #   fsdp-<version>-linux-<processor>.spdx.json       what is linked into it
 #   fsdp-ckpt_<version>_<architecture>.deb           the tool, linked with Debian's libraries
 #   libfsdp-dev_<version>_<architecture>.deb         libfsdp, for the LibTorch that FSDP_TORCH names
@@ -24,7 +24,7 @@ set -euo pipefail
 umask 022   # the packages have it in their bytes
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 OUT=$(realpath -m "${OUT:-$ROOT/dist}")
-WHEEL=${WHEEL:+$(realpath "$WHEEL")}
+WHEELS=${WHEELS:+$(realpath "$WHEELS")}
 DEBS=${DEBS:+$(realpath "$DEBS")}
 cd "$ROOT"
 say() { printf 'release.sh: %s\n' "$*" >&2; }
@@ -63,15 +63,17 @@ trap 'rm -rf "$work"' EXIT
 made=$work/made
 mkdir "$made"
 
-say "the wheel"
-if [ -n "$WHEEL" ]; then
-  cp "$WHEEL" "$made"
+say "the wheels"
+if [ -n "$WHEELS" ]; then
+  cp "$WHEELS"/fsdp_ckpt-"$version"-*.whl "$made" || true
 else
   [ -x tools/packaging/wheel.sh ] || { say "tools/packaging/wheel.sh is missing; without it there is no wheel and no static program"; exit 2; }
   OUT=$made tools/packaging/wheel.sh ${FSDP_STATIC_SOURCES:+FSDP_STATIC_SOURCES="$FSDP_STATIC_SOURCES"} >&2
 fi
-wheels=("$made"/fsdp_ckpt-"$version"-*.whl)
-[ -f "${wheels[0]}" ] && [ ${#wheels[@]} = 1 ] || { say "one wheel of version $version is wanted, and there are: $(ls "$made")"; exit 1; }
+wheels=("$made"/fsdp_ckpt-"$version"-py3-none-*.whl "$made"/fsdp_ckpt-"$version"-cp312-abi3-*.whl)
+for wheel in "${wheels[@]}"; do
+  [ -f "$wheel" ] || { say "a wheel of version $version is missing, ${wheel##*/}; there are: $(ls "$made")"; exit 1; }
+done
 
 say "the static program"
 program=$made/fsdp-ckpt-$version-linux-$(uname -m)
@@ -86,7 +88,7 @@ with zipfile.ZipFile(wheel) as archive:
 os.chmod(targets[0], 0o755)
 PYTHON
 cp LICENSE "$made"
-[ "$("$program" --version | head -n 1)" = "fsdp-ckpt $version" ] || { say "the program of the wheel is of another version"; exit 1; }
+[ "$("$program" --version | head -n 1)" = "fsdp-ckpt $version" ] || { say "the program of the wheels is of another version"; exit 1; }
 
 say "the bill of materials"
 tools/packaging/sbom.py "$program" "$made/THIRD_PARTY" "${program##*/}" >"$made/fsdp-$version-linux-$(uname -m).spdx.json" || exit 1

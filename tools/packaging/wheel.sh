@@ -8,8 +8,8 @@
 #   fsdp_ckpt-<version>-cp312-abi3-manylinux_2_28_<processor>.whl             with it, for Python 3.12 and later
 #   fsdp_ckpt-<version>-cp311-cp311-manylinux_2_28_<processor>.whl, ...       with it, for an older Python
 #
-# HEADERS are the folders with a Python.h for which the native part is built; without it, those of this machine's Pythons of 3.9 and
-# later, and empty none.  MACHINE is the processor that the options build for (this machine's; tools/packaging/aarch64.sh names another
+# HEADERS are the folders with a Python.h for which the native part is built, empty for none; without it, those of this machine's Pythons
+# of 3.9 and later, and if none is of 3.12 or later, those of Debian 13's package, which are fetched.  MACHINE is the processor that the options build for (this machine's; tools/packaging/aarch64.sh names another
 # one).  OUT (dist) is where the wheels go and BUILD (build/wheel) where CMake builds.  Equal sources, tools and libraries give equal
 # bytes, in any folder.  Needs what the static preset needs (docs/install.md) and the packages of
 # tests/support/requirements-packaging.txt; PYTHON names an environment that has them, otherwise pip fetches them into a new one.
@@ -38,8 +38,8 @@ done
 "$PYTHON" -m pip wheel -q --disable-pip-version-check --no-deps --no-build-isolation -w "$work/plain" "--config-settings=build-dir=$BUILD" \
   "${defines[@]}" .
 
-# Tags the wheel in a folder, if auditwheel finds nothing in it that a machine of the platform could lack.  Prints its path.
-# tagged FOLDER REGEX TAGS...
+made=()
+# tagged FOLDER REGEX TAGS...: tags the wheel in the folder, if auditwheel finds nothing in it that a machine of the platform could lack.
 tagged() {
   local folder=$1 regex=$2
   shift 2
@@ -47,24 +47,19 @@ tagged() {
   "$PYTHON" -m auditwheel show "$folder"/*.whl >"$work/audit" 2>&1 && grep -Eq "\"manylinux_2_($regex)_$machine" "$work/audit" ||
     { cat "$work/audit" >&2; exit 1; }
   "$PYTHON" -m wheel tags --remove "$@" "$folder"/*.whl >/dev/null
-  echo "$folder"/*.whl
+  made+=("$folder"/*.whl)
 }
 
-# python_of HEADERS: the version, 3.11.
-python_of() { sed -n 's/^#define PY_VERSION  *"\([0-9]*\.[0-9]*\)\..*/\1/p' "$1/patchlevel.h"; }
-
-# The native part for the Python of a folder with headers, in a wheel beside the plain one's files.
+# native HEADERS MINOR: the native part for Python 3.MINOR, in a wheel with what the plain one has.
 native() {
-  local version tag abi folder=$work/$2 name
-  version=${2/./}
-  tag=cp$version abi=cp$version
-  [ "$version" -lt 312 ] || { tag=cp312 abi=abi3; }
+  local abi=cp3$2 folder=$work/$2 name
+  [ "$2" -lt 12 ] || abi=abi3
   rm -rf "$BUILD"/tools/python/package
   { cmake -B "$BUILD" -USKBUILD_SOABI -USKBUILD_SOSABI -DFSDP_PYTHON=ON -DFSDP_PYTHON_INCLUDE="$1" -Dnanobind_ROOT="$("$PYTHON" -m nanobind --cmake_dir)" &&
     cmake --build "$BUILD" --target fsdp_python; } >"$work/log" 2>&1 || { tail -n 40 "$work/log" >&2; exit 1; }
   name=$(echo "$BUILD"/tools/python/package/fsdp_ckpt/_native*.so)
   # What is neither Python's nor of a version that the old C library has.
-  if nm -D --undefined-only "$name" | grep -Ev ' U (_?Py\w+|\w+@GLIBC_[0-9.]+)$| w ' >&2; then
+  if readelf --dyn-syms --wide "$name" | awk '$7 == "UND" && $5 == "GLOBAL" { print $8 }' | grep -Ev '^(_?Py\w+|\w+@GLIBC_[0-9.]+)$' >&2; then
     say "the native part refers to these, which a machine may lack: old_glibc.cpp has what glibc 2.28 lacks"
     exit 1
   fi
@@ -90,27 +85,33 @@ with open(path, "w", encoding="utf-8") as file:
 EOF
   mkdir "$folder/packed"
   "$PYTHON" -m wheel pack -d "$folder/packed" "$folder"/fsdp_ckpt-* >/dev/null
-  tagged "$folder/packed" '([5-9]|1[0-9]|2[0-8])' --python-tag "$tag" --abi-tag "$abi" --platform-tag "manylinux_2_28_$machine"
+  tagged "$folder/packed" '([5-9]|1[0-9]|2[0-8])' --python-tag "cp3$2" --abi-tag "$abi" --platform-tag "manylinux_2_28_$machine"
 }
 
-if [ -z "${HEADERS+set}" ]; then
-  HEADERS=$(echo /usr/include/python3.* "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.*/include/python3.*)
-fi
 declare -A headers=()
-for folder in $HEADERS; do
-  [ -e "$folder/Python.h" ] || continue
-  version=$(python_of "$folder")
-  [ "${version#3.}" -ge 9 ] || continue
-  [ "${version#3.}" -lt 12 ] || version=3.12   # one for all of them
-  headers[$version]=$folder
-done
-made=()
-for version in $(printf '%s\n' "${!headers[@]}" | sort -V); do
-  made+=("$(native "${headers[$version]}" "$version")")
-done
+# take FOLDER...: the folders with a Python.h.
+take() {
+  local folder minor
+  for folder in "$@"; do
+    minor=$(sed -n 's/^#define PY_VERSION  *"3\.\([0-9]*\)\..*/\1/p' "$folder/patchlevel.h" 2>/dev/null) || continue
+    [ "${minor:-0}" -ge 9 ] || continue
+    [ "$minor" -lt 12 ] || minor=12   # one for all of them
+    headers[$minor]=$folder
+  done
+}
+if [ -n "${HEADERS+set}" ]; then
+  take $HEADERS
+else
+  [ "$machine" != "$(uname -m)" ] || take /usr/include/python3.* "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.*/include/python3.*
+  if [ -z "${headers[12]:-}" ]; then
+    case $machine in x86_64) architecture=amd64 ;; aarch64) architecture=arm64 ;; *) architecture=$machine ;; esac
+    tools/packaging/unpack_debs.sh "$BUILD-headers" "$architecture" trixie libpython3.13-dev >"$work/log" 2>&1 && take "$BUILD"-headers/usr/include/python3.13 ||
+      { tail -n 5 "$work/log" >&2; say "no headers of Python 3.12 or later: no wheel has the native part for it; HEADERS names the folder of its Python.h"; }
+  fi
+fi
+for minor in "${!headers[@]}"; do native "${headers[$minor]}" "$minor"; done
 # A static program asks nothing of the C library: it runs where manylinux does, and on musl.
-made+=("$(tagged "$work/plain" '(5|17)' --platform-tag "manylinux_2_17_$machine.manylinux2014_$machine.musllinux_1_1_$machine")")
+tagged "$work/plain" '(5|17)' --platform-tag "manylinux_2_17_$machine.manylinux2014_$machine.musllinux_1_1_$machine"
 mkdir -p "$OUT"
 mv "${made[@]}" "$OUT"
-printf '%s\n' "${made[@]/#*\//$OUT/}"
-[ -n "${headers[3.12]:-}" ] || say "no headers of Python 3.12 or later were found, so that no wheel has the native part for it: HEADERS names the folder of its Python.h"
+for wheel in "${made[@]}"; do echo "$OUT/${wheel##*/}"; done
