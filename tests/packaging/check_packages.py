@@ -119,6 +119,11 @@ class Bench:
                 licences, = [name for name in archive.namelist() if name.endswith("/THIRD_PARTY")]
                 self.third_party = archive.read(licences).decode("utf-8")
 
+    def wheels(self):
+        """Returns the wheels by their tags: cp312-abi3."""
+        return {os.path.basename(path).split("-", 2)[2].split("-manylinux")[0]: path
+                for path in glob.glob(os.path.join(self.options.dist, f"fsdp_ckpt-{self.options.version}-*.whl"))}
+
     def place(self, name):
         path = os.path.join(self.folder, name)
         os.mkdir(path)
@@ -311,11 +316,13 @@ def pythons():
     return sorted(found.items())
 
 
-def native(bench):
+def truth_of_torch(bench):
     with open(os.path.join(os.path.dirname(bench.source), "truth.json"), encoding="utf-8") as file:
-        truth = {path: item for path, item in json.load(file)["items"].items() if "sha256" in item}
-    wheels = {os.path.basename(path).split("-", 2)[2].split("-manylinux")[0]: path
-              for path in glob.glob(os.path.join(bench.options.dist, f"fsdp_ckpt-{bench.options.version}-*.whl"))}
+        return {path: item for path, item in json.load(file)["items"].items() if "sha256" in item}
+
+
+def native(bench):
+    truth, wheels = truth_of_torch(bench), bench.wheels()
     if len(wheels) == 1:
         raise Skipped("no wheel with a native part: wheel.sh found no headers of Python")
     with contextlib.ExitStack() as stack:
@@ -377,10 +384,12 @@ def old_userland(bench):
     with tempfile.TemporaryDirectory(dir=os.path.join(root, "tmp")) as folder:
         inside = folder[len(root.rstrip("/")):]
         shutil.copytree(bench.source, os.path.join(folder, "step"))
-        shutil.copy2(bench.wheel, folder)
+        wheels = bench.wheels()
+        for path in wheels.values():
+            shutil.copy2(path, folder)
         env = {"PATH": "/usr/bin:/bin", "HOME": inside, "PIP_NO_INDEX": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
         wanted(in_root(root, "python3", "-m", "venv", f"{inside}/env"), env=env)
-        wanted(in_root(root, f"{inside}/env/bin/python", "-m", "pip", "install", "-q", f"{inside}/{os.path.basename(bench.wheel)}"), env=env)
+        wanted(in_root(root, f"{inside}/env/bin/python", "-m", "pip", "install", "-q", "--find-links", inside, "fsdp-ckpt"), env=env)
         place = os.path.join(folder, "place")
         os.mkdir(place)
         shutil.move(os.path.join(folder, "step"), place)
@@ -392,7 +401,12 @@ def old_userland(bench):
         said = wanted(in_root(root, f"{inside}/env/bin/python", "-c", "import fsdp_ckpt, sys; print(sys.version.split()[0], fsdp_ckpt.verify(sys.argv[1]).verdict)",
                               f"{inside}/place/step"), env=env)
         check(said.split()[1:] == ["sound"], said)
-    print(f"Debian {name}, {glibc}, Python {said.split()[0]}")
+        number = "".join(said.split()[0].split(".")[:2])
+        native = f"cp{number}-cp{number}" in wheels
+        if native:
+            read = json.loads(wanted(in_root(root, f"{inside}/env/bin/python", "-c", TENSORS, f"{inside}/place/step"), env=env))
+            check(read == truth_of_torch(bench), "tensors differ from PyTorch's")
+    print(f"Debian {name}, {glibc}, Python {said.split()[0]}, {'with' if native else 'without'} the native part")
 
 
 def main():
