@@ -311,7 +311,7 @@ def pythons():
     found = {}
     for path in [*named, *roots]:
         done = run([path, "-c", "import sys, venv, ensurepip; print(sys.implementation.name, *sys.version_info[:2])"])
-        if done.returncode == 0 and done.stdout.startswith("cpython 3 "):
+        if done.returncode == 0 and done.stdout.startswith("cpython 3 ") and int(done.stdout.split()[2]) >= 8:
             found.setdefault(int(done.stdout.split()[2]), path)
     return sorted(found.items())
 
