@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What users install: the wheel and the static program in it, on machines unlike this one.  tests/run.sh sets the variables.
+# What users install: the wheels and the static program in them, on machines unlike this one.  tests/run.sh sets the variables.
 set(FSDP_TEST_PACKAGING_PYTHON "" CACHE FILEPATH "A Python with the packages of tests/support/requirements-packaging.txt")
 set(FSDP_TEST_STATIC_SOURCES "" CACHE PATH "What tools/packaging/static_sources.sh fetched")
 set(FSDP_TEST_OLD_USERLAND "" CACHE PATH "A root file system of Debian 11 with python3-venv")
@@ -47,7 +47,7 @@ if(FSDP_TEST_REMOTE_PYTHON)
 endif()
 add_test(NAME packages.native COMMAND ${native} native --dist ${dist} --data ${FSDP_TEST_DATA} --version ${PROJECT_VERSION}
   --without $<TARGET_FILE:packages_without_calls>)
-set_tests_properties(packages.native PROPERTIES LABELS packages TIMEOUT 300 SKIP_RETURN_CODE 77 FIXTURES_REQUIRED packages)
+set_tests_properties(packages.native PROPERTIES LABELS packages TIMEOUT 600 SKIP_RETURN_CODE 77 FIXTURES_REQUIRED packages)
 if(FSDP_TEST_REMOTE_PYTHON)
   add_test(NAME packages.urls COMMAND ${FSDP_TEST_REMOTE_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/check_urls.py --dist ${dist} --data ${FSDP_TEST_DATA}
     --version ${PROJECT_VERSION})

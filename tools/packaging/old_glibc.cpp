@@ -14,7 +14,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
-#include <cstdio>
 #include <cstdlib>
 #include <ctime>
 
@@ -54,18 +53,6 @@ int search_object(dl_phdr_info* object, std::size_t /*size*/, void* given) {
 }  // namespace
 
 extern "C" {
-
-// HDF5's archive reaches these of the C library as if they were its own, which a shared object
-// cannot: the linker's --wrap makes them ours.
-extern FILE* __real_stdout;
-extern FILE* __real_stderr;
-FILE* __wrap_stdout = nullptr;
-FILE* __wrap_stderr = nullptr;
-
-[[gnu::constructor]] static void take_streams() {
-  __wrap_stdout = __real_stdout;
-  __wrap_stderr = __real_stderr;
-}
 
 char __libc_single_threaded = 0;  // nobody tells
 
