@@ -92,6 +92,7 @@ TEST_F(SalvageTest, a_seal_is_a_checksum_and_tells_another_file) {
 }
 
 TEST_F(SalvageTest, what_does_not_fit_is_named) {
+  std::filesystem::create_directory(path("run"));
   const std::string folder = copy_of(kFolder, "run/folder");
   const std::string other = copy_of("2.11.0/minimal/ckpt", "run/minimal");
   std::filesystem::remove(folder + "/.metadata");
