@@ -30,7 +30,7 @@ TYPES = {
     "null": lambda v: v is None,
 }
 KNOWN = {"$schema", "$id", "title", "description", "type", "const", "enum", "required", "properties",
-         "additionalProperties", "items", "minimum"}
+         "additionalProperties", "items", "minItems", "minimum"}
 
 
 def problems(schema, value, where="$"):
@@ -63,6 +63,8 @@ def problems(schema, value, where="$"):
                 yield f"{where}: {name!r} is not in the schema"
             elif isinstance(extra, dict):
                 yield from problems(extra, member, f"{where}.{name}")
+    if isinstance(value, list) and len(value) < schema.get("minItems", 0):
+        yield f"{where}: has {len(value)} items, not at least {schema['minItems']}"
     if isinstance(value, list) and "items" in schema:
         for i, item in enumerate(value):
             yield from problems(schema["items"], item, f"{where}[{i}]")
