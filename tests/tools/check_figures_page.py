@@ -22,6 +22,11 @@ document.querySelector("#groups button").click();
 document.querySelector("#table tbody button").click();
 """
 
+# The width of the narrowest cell with a dtype.
+NARROW = """
+document.documentElement.dataset.narrow = String(Math.min(...[...document.querySelectorAll("#table td.mono")].map((cell) => cell.offsetWidth)));
+"""
+
 
 def main():
     if len(sys.argv) != 4:
@@ -71,6 +76,11 @@ def main():
         with_script(other, clicked, CLICKS)
         opened, console = browser.open(clicked)
         checks.that("clicks", not console and "<dt>elements</dt>" in opened.inside("table", "table") and len(opened.keys()) < len(answer["differences"]), console)
+
+        narrow = os.path.join(folder, "narrow.html")
+        with_script(other, narrow, NARROW)
+        shown, _ = browser.open(narrow, size="380,800")
+        checks.that("narrow: a dtype stays in one line", int(shown.attribute("narrow")) >= 70, shown.attribute("narrow"))
 
         same, _ = page_of("same.html", "diff", step, step)
         shown, console = browser.open(same)

@@ -5,7 +5,8 @@ const answer = data.answer;
 // Characters that a browser would not show, or that change the direction of what follows.
 const HIDDEN = /[\u0000-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;
 const plain = (text) => text.replace(HIDDEN, (c) => "\\u" + c.charCodeAt(0).toString(16).padStart(4, "0"));
-const figure = (n) => n === null || n === undefined ? "" : Number.isInteger(n) && Math.abs(n) < 1e15 ? count(n) : String(Number(n.toPrecision(4)));
+const rounded = (n) => Math.abs(n) < 1e-4 ? n.toExponential() : String(n);
+const figure = (n) => n === null || n === undefined ? "" : Number.isInteger(n) && Math.abs(n) < 1e15 ? count(n) : rounded(Number(n.toPrecision(4)));
 const collator = new Intl.Collator("en", {numeric: true});
 
 // Columns are [name, class, the text of a row, what it is sorted by].

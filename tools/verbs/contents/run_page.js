@@ -15,6 +15,7 @@ function soundness(checkpoint) {
     return [verdict === "sound" && partial ? "sound as far as checked" : verdict, verdict];
   }
   if (checkpoint.error) return ["cannot be opened", "error"];
+  if (checkpoint.missing) return [counted(checkpoint.missing, "file") + " missing", "damaged"];
   return ["not verified", "unverified"];
 }
 const BARS = {sound: "bar-sound", damaged: "bar-bad", unsafe: "bar-bad", error: "bar-bad", unknown: "bar-doubt"};
