@@ -81,8 +81,10 @@ std::unique_ptr<StoredCheckpoint> open_folder(const fs::path& path, const OpenOp
   if (is_interrupted(listing)) return dcp::open_dcp(path, options.allowed_globals, *options.team);
   if (const RunView view = look_through(path); view.is_step)
     return open_step(path, view.steps.front().parts, options);
+  const std::string near = suggestion(near_misses(listing));
   throw Error(ErrorCode::kUnknownFormat,
-              escape(path.native()) + ": is not a checkpoint" + suggestion(near_misses(listing)));
+              cat(escape(path.native()), ": is not a checkpoint",
+                  near.empty() && listing.names.empty() ? "; the folder is empty" : near));
 }
 
 // Returns whether the name has a usual suffix of files that torch.save wrote.
@@ -112,16 +114,22 @@ std::unique_ptr<StoredCheckpoint> open_file(const fs::path& path, const OpenOpti
   if (const Format* const format = format_of(*file)) return format->open_file(path);
   if (name.ends_with(".safetensors"))
     return safetensors::open_file(path);  // its reader reports the error
+  // A configuration beside the weights.
+  const bool in_one = !in_store(path) && format_of(Listing(folder)) != nullptr;
   throw Error(
       ErrorCode::kUnknownFormat,
-      file->name() + ": is not a checkpoint: neither a torch.save, safetensors nor HDF5 file");
+      cat(file->name(), ": is not a checkpoint: neither a torch.save, safetensors nor HDF5 file",
+          in_one ? suggestion({escape(folder.native())}) : ""));
 }
 
 [[noreturn]] void throw_not_found(const fs::path& path) {
   if (is_url(path.native()) && !in_store(path)) {
-    throw Error(ErrorCode::kUnsupported,
-                escape(path.native()) +
-                    ": is a URL of an unknown kind of store; download it, or mount the store");
+    throw Error(
+        ErrorCode::kUnsupported,
+        escape(path.native()) +
+            (path.native().starts_with("file://")
+                 ? ": is a URL of this machine; give the path behind file://"
+                 : ": is a URL of an unknown kind of store; download it, or mount the store"));
   }
   std::string hint;
   const fs::path above = folder_of_place(path);

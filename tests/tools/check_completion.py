@@ -87,6 +87,7 @@ def main():
         shells.offered("bash", shells.bash)
         shells.that("bash: --name=value", {"auto", "always"} <= set(shells.bash(["fsdp-ckpt", "verify", "--color", "=", "a"])))
         shells.that("bash: a path with a blank", list(shells.bash(["fsdp-ckpt", "verify", "step 4"])) == ["step 400"])
+        shells.that("bash: a checkpoint behind an option", "step 400" in shells.bash(["fsdp-ckpt", "salvage", "step", "out", "--from", "ste"]))
         shells.that("bash: a glob in quotes", list(shells.bash(["fsdp-ckpt", "stats", "step", "-k", "'app.m"])) == ["app.model."])
         shells.that("bash knows the completion", "-F _fsdp_ckpt fsdp-ckpt" in
                     shells.run("bash", "--norc", "-c", f"source {shells.script('bash')}; complete -p fsdp-ckpt"))

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/base/remedy.h"
 
+#include <string_view>
+
 #include "formats/bytes/base/text.h"
 
 namespace fsdp::cli {
@@ -87,7 +89,10 @@ std::string remedy_text(const Hint& hint) {
 }
 
 std::string message_of(const Error& error) {
-  return error.what() + remedy_text(error.hint());
+  const std::string_view what = error.what();
+  if (error.code() == ErrorCode::kRekeyUnused && what.find("; ") == what.npos)
+    return cat(what, "; fsdp-ckpt inspect lists the keys");
+  return cat(what, remedy_text(error.hint()));
 }
 
 std::string message_of(const formats::Finding& finding) {

@@ -123,6 +123,22 @@ CLI::App* add_verb(CLI::App& app, Verb& verb, TypedCommon& typed) {
   return sub;
 }
 
+// Returns the message about an option that lacks its value; empty if the error is another one.
+std::string missing_value(const CLI::ParseError& error, const VerbRecord& verb) {
+  const std::string_view what = error.what();
+  if (!what.ends_with(" missing")) return {};
+  const std::string name(what.substr(0, what.find(':')));
+  std::vector<OptionRecord> records = common_records();
+  records.insert(records.end(), verb.options.begin(), verb.options.end());
+  for (const OptionRecord& record : records) {
+    if (record.names.back() != name) continue;
+    const std::string command = command_of(verb);
+    return formats::cat(name, ": ", record.type, " is missing: ", command,
+                        record.required ? "" : formats::cat(" ", name, " ", record.type));
+  }
+  return {};
+}
+
 // Returns CLI11's message about words that it rejected, with what to type instead.
 std::string parse_message(const CLI::ParseError& error, const CLI::App& app,
                           const std::vector<std::string>& args) {
@@ -133,10 +149,17 @@ std::string parse_message(const CLI::ParseError& error, const CLI::App& app,
     return formats::cat("unknown option ", formats::quote(option), option_remedy(verb, option));
   };
   // CLI11 may complain about what is missing before it does about what is too much.
+  const std::vector<std::string> extras = app.remaining(true);
+  for (const std::string& extra : extras) {
+    if (extra.size() > 1 && extra.starts_with('-')) return unknown(extra);
+  }
   for (const std::string& arg : args) {
     const std::string name = arg.substr(0, arg.find('='));
     if (is_foreign_option(name) && chosen.front()->get_option_no_throw(name) == nullptr)
       return unknown(arg);
+  }
+  if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr) {
+    if (const std::string value = missing_value(error, verb); !value.empty()) return value;
   }
   if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr)
     return formats::cat(formats::escape(error.what()), ": ", command_of(verb));
@@ -145,25 +168,30 @@ std::string parse_message(const CLI::ParseError& error, const CLI::App& app,
       dynamic_cast<const CLI::ValidationError*>(&error) != nullptr && to != nullptr) {
     for (const std::string& word : to->results()) {
       if (is_foreign_verb(word))
-        return formats::cat(formats::escape(error.what()), verb_remedy(word));
+        return formats::cat(formats::escape(error.what()), verb_remedy({word}));
     }
   }
   if (dynamic_cast<const CLI::ExtrasError*>(&error) == nullptr)
     return formats::cat(formats::escape(error.what()), "; see fsdp-ckpt ", verb.name, " --help");
-  const std::vector<std::string> extras = app.remaining(true);
   const std::string extra = extras.empty() ? args.back() : extras.front();
-  if (extra.starts_with('-')) return unknown(extra);
-  return formats::cat("unexpected argument ", formats::quote(extra), ": ", command_of(verb));
+  std::string command = command_of(verb);
+  if (verb.positionals.empty()) {
+    for (const OptionRecord& option : verb.options)
+      command += formats::cat(" [", option.names.back(), " ", option.type, "]");
+  }
+  return formats::cat("unexpected argument ", formats::quote(extra), ": ", command);
 }
 
 // Refuses a first word that is not a verb.
-void check_verb(const std::string& word, const std::vector<std::unique_ptr<Verb>>& verbs) {
+void check_verb(const std::vector<std::string>& args,
+                const std::vector<std::unique_ptr<Verb>>& verbs) {
+  const std::string& word = args.front();
   const bool known = word == "help" || std::any_of(verbs.begin(), verbs.end(), [&](const auto& v) {
                        return v->name() == word || v->alias() == word;
                      });
   if (known) return;
   throw Error(ErrorCode::kUsage,
-              formats::cat("unknown verb ", formats::quote(word), verb_remedy(word)));
+              formats::cat("unknown verb ", formats::quote(word), verb_remedy(args)));
 }
 
 bool wants_json(const std::vector<std::string>& args) {
@@ -250,6 +278,23 @@ std::vector<std::string> words_without_output(std::vector<std::string> args, con
   return args;
 }
 
+// Returns a sentence about a PATH that does not exist where a word behind it does.
+std::string order_remedy(const Verb& verb, const CLI::App& words) {
+  std::vector<std::string> behind;
+  for (const char* name : {"OUT", "KEY", "MORE"}) {
+    const CLI::Option* const option = words.get_option_no_throw(name);
+    if (option == nullptr || option->count() == 0) continue;
+    if (std::string_view(name) != "MORE" || verb.more_ends_in_output())
+      behind.push_back(option->results().back());
+  }
+  std::error_code unknown;
+  const bool any = std::any_of(behind.begin(), behind.end(), [&](const std::string& word) {
+    return std::filesystem::exists(word, unknown);
+  });
+  if (!any) return {};
+  return "; what is read comes first: " + command_of(verb_record(verb.name()));
+}
+
 // Runs a verb with at most --max-memory, or the memory that the named files justify.
 int run_within_budget(Verb& verb, const CLI::App& words, const TypedCommon& typed,
                       const std::vector<std::string>& args, std::ostream& out, std::ostream& err,
@@ -274,9 +319,16 @@ int run_within_budget(Verb& verb, const CLI::App& words, const TypedCommon& type
     return verb.run(common, streams_for(common, out, err));
   } catch (const Error& error) {
     std::error_code unknown;
-    if (error.code() != ErrorCode::kNotFound || std::filesystem::exists(common.path, unknown))
+    if (std::filesystem::exists(common.path, unknown)) throw;
+    const std::string order = order_remedy(verb, words);
+    const std::string missing = formats::escape(common.path) + ": no such file or folder";
+    if (error.code() == ErrorCode::kUsage && !order.empty())
+      throw Error(ErrorCode::kNotFound, missing + order);
+    if (error.code() != ErrorCode::kNotFound ||
+        !std::string_view(error.what()).starts_with(missing))
       throw;
-    const std::string meant = meant_path(common.path);
+    const bool has_remedy = std::string_view(error.what()).size() > missing.size();
+    const std::string meant = !order.empty() ? order : has_remedy ? "" : meant_path(common.path);
     if (meant.empty()) throw;
     throw Error(error.code(), error.what() + meant);
   } catch (const formats::OverWork& error) {
@@ -324,7 +376,7 @@ int parse_and_run(const std::vector<std::string>& typed_args, std::ostream& out,
   app.set_version_flag("-v,-V,--version", version_text());
   app.require_subcommand(1);
   const auto verbs = all_verbs();
-  if (!args.empty() && !args[0].starts_with('-')) check_verb(args[0], verbs);
+  if (!args.empty() && !args[0].starts_with('-')) check_verb(args, verbs);
   // Declares the options of the named verb alone: those of all would be a third of the start.
   const auto named = std::find_if(verbs.begin(), verbs.end(), [&](const auto& verb) {
     return !args.empty() && (args[0] == verb->name() || args[0] == verb->alias());

@@ -51,7 +51,7 @@ bool is_map(const OptionRecord& option) {
 // Returns whether a value of that type is, or may be, a file or a folder.
 bool is_path(const OptionRecord& option) {
   return option.type == "FILE" || option.type == "PATH" || option.type == "OUT" ||
-         option.type == "FOLDER" || is_map(option);
+         option.type == "FOLDER" || option.type == "OTHER" || is_map(option);
 }
 
 // Returns whether a value of that type is a key, or a glob of them, which begins like one.

@@ -53,10 +53,22 @@ std::vector<std::string> options_moved(std::vector<std::string> args) {
   return args;
 }
 
+// Makes -w4 of -w=4, where the option takes a value.
+void drop_equals(std::vector<std::string>& args) {
+  std::set<std::string> with_value;
+  for (std::string& arg : args) {
+    if (arg == "--") return;
+    if (arg.size() < 4 || arg[0] != '-' || arg[1] == '-' || arg[2] != '=') continue;
+    if (with_value.empty()) with_value = names_with_value();
+    if (with_value.contains(arg.substr(0, 2))) arg.erase(2, 1);
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> verb_first(std::vector<std::string> args) {
   if (args.empty()) return args;
+  drop_equals(args);
   if (is_option(args[0])) args = options_moved(std::move(args));
   if (args[0] != "help") return args;
   const auto verb = std::find_if_not(args.begin() + 1, args.end(), is_option);

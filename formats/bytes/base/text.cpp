@@ -188,7 +188,8 @@ bool is_utf8(std::string_view text) {
 
 std::string nearest(std::string_view word, std::span<const std::string> candidates) {
   std::string best;
-  std::size_t best_distance = std::max<std::size_t>(2, word.size() / 3) + 1;
+  // Most short words are two letters away from each other.
+  std::size_t best_distance = word.size() < 4 ? 2 : std::max<std::size_t>(2, word.size() / 3) + 1;
   for (const std::string& candidate : candidates) {
     std::vector<std::size_t> row(candidate.size() + 1);
     std::iota(row.begin(), row.end(), std::size_t{0});

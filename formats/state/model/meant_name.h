@@ -19,7 +19,8 @@ std::string meant_key(std::string_view key, std::span<const std::string> names);
 
 // Returns "; did you mean 'x'?" for a glob that matches none of the names; empty if nothing is
 // near. Tried in turn: `**` for each `*`, leading parts of a name in front, leading parts of the
-// glob left out, the name nearest by edit distance.
+// glob left out, the glob of a regular expression or a path with slashes, what lies below a module,
+// other spellings of single parts, the name nearest by edit distance.
 std::string meant_glob(const Glob& glob, std::span<const std::string> names);
 
 }  // namespace fsdp::formats

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -12,6 +13,7 @@
 #include "formats/state/content/content.h"
 #include "formats/state/content/placed_leaves.h"
 #include "formats/state/content/state_parts.h"
+#include "formats/state/model/meant_name.h"
 #include "formats/state/model/select.h"
 #include "formats/state/rewrite/optimizer_state.h"
 
@@ -149,9 +151,9 @@ class Renamer {
       if (now != leaf.was) out_.renamed.emplace_back(leaf.was, std::move(now));
       kept.push_back(std::move(leaf));
     }
-    for (std::size_t i = 0; i < table.size(); ++i) check_used(used[i], table.rule(i).from);
+    for (std::size_t i = 0; i < table.size(); ++i) check_used(used[i], table.rule(i).from, kept);
     for (std::size_t i = 0; i < used_globs.size(); ++i)
-      check_used(used_globs[i], scoped_.key_globs[i].text());
+      check_used(used_globs[i], scoped_.key_globs[i], kept);
     out_.wrappers = std::move(scoped_.wrappers);
     out_.scopes = std::move(scoped_.scopes);
     out_.content = rebuilt(kept);
@@ -186,8 +188,31 @@ class Renamer {
     return targets;
   }
 
-  static void check_used(char used, const std::string& rule) {
-    if (used == 0) throw Error(ErrorCode::kRekeyUnused, quote(rule, 200) + " matches nothing");
+  // Throws if a rule found nothing among the keys, with the nearest front of a key.
+  static void check_used(char used, std::string rule, const std::vector<PlacedLeaf>& kept) {
+    if (used != 0) return;
+    std::set<std::string> fronts;
+    for (const PlacedLeaf& leaf : kept) {
+      if (fronts.size() >= kMostNamesCompared) break;
+      for (std::size_t dot = leaf.was.find('.'); dot != leaf.was.npos;
+           dot = leaf.was.find('.', dot + 1))
+        fronts.insert(leaf.was.substr(0, dot));
+      fronts.insert(leaf.was);
+    }
+    const std::string message = quote(rule, 200) + " matches nothing";
+    if (rule.ends_with('.')) rule.pop_back();
+    const std::string near = nearest(rule, std::vector<std::string>(fronts.begin(), fronts.end()));
+    throw Error(ErrorCode::kRekeyUnused,
+                near.empty() ? message : cat(message, "; did you mean ", quote(near, 200), "?"));
+  }
+
+  static void check_used(char used, const Glob& glob, const std::vector<PlacedLeaf>& kept) {
+    if (used != 0) return;
+    std::vector<std::string> names;
+    for (std::size_t i = 0; i < std::min(kept.size(), kMostNamesCompared); ++i)
+      names.push_back(kept[i].was);
+    throw Error(ErrorCode::kRekeyUnused,
+                cat(quote(glob.text(), 200), " matches nothing", meant_glob(glob, names)));
   }
 
   void find_names() {

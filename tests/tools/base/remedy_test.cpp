@@ -62,6 +62,8 @@ TEST_F(RemedyTest, each_remedy_has_its_words) {
   }
   EXPECT_EQ(message_of(Error(ErrorCode::kZipCrc, "x", take_from_hint("a.*"))), "x");
   EXPECT_EQ(message_of(Error(ErrorCode::kZipCrc, "x", take_from_hint(""))), "x");
+  EXPECT_EQ(message_of(Error(ErrorCode::kRekeyUnused, "x")), "x; fsdp-ckpt inspect lists the keys");
+  EXPECT_EQ(message_of(Error(ErrorCode::kRekeyUnused, "x; did you mean y?")), "x; did you mean y?");
 }
 
 TEST_F(RemedyTest, a_missing_file_leaves_whole_tensors_to_be_taken) {

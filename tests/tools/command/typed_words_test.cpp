@@ -29,22 +29,22 @@ TEST(TypedWords, lead_to_the_verb_and_its_command) {
            {"https://host/step-4",
             ", but a checkpoint may be: fsdp-ckpt inspect https://host/step-4"},
        })
-    EXPECT_EQ(verb_remedy(c.typed), c.remedy) << c.typed;
+    EXPECT_EQ(verb_remedy({c.typed}), c.remedy) << c.typed;
   for (const char* word : {"rm", "delete"})
-    EXPECT_THAT(verb_remedy(word), HasSubstr(": fsdp-ckpt prune PATH --keep N; ")) << word;
+    EXPECT_THAT(verb_remedy({word}), HasSubstr(": fsdp-ckpt prune PATH --keep N; ")) << word;
   for (const char* word : {"repair", "recover", "rescue"})
-    EXPECT_THAT(verb_remedy(word), HasSubstr(": fsdp-ckpt salvage PATH")) << word;
-  EXPECT_THAT(verb_remedy("merge"), HasSubstr("fsdp-ckpt consolidate PATH OUT; adapters: fsdp"));
+    EXPECT_THAT(verb_remedy({word}), HasSubstr(": fsdp-ckpt salvage PATH")) << word;
+  EXPECT_THAT(verb_remedy({"merge"}), HasSubstr("fsdp-ckpt consolidate PATH OUT; adapters: fsdp"));
 }
 
 // One letter more or less is nearer to the opposite than to anything else.
 TEST(TypedWords, never_lead_to_the_opposite) {
   for (const VerbRecord& verb : verb_records()) {
     for (const char* prefix : {"un", "de", "dis", "non", "no-"}) {
-      EXPECT_THAT(verb_remedy(prefix + verb.name), Not(HasSubstr("mean " + verb.name + "?")));
+      EXPECT_THAT(verb_remedy({prefix + verb.name}), Not(HasSubstr("mean " + verb.name + "?")));
     }
   }
-  EXPECT_THAT(verb_remedy("deshard"), HasSubstr("fsdp-ckpt consolidate"));
+  EXPECT_THAT(verb_remedy({"deshard"}), HasSubstr("fsdp-ckpt consolidate"));
   const VerbRecord consolidate = verb_record("consolidate");
   EXPECT_EQ(option_remedy(consolidate, "--no-seal"), "; leave out --seal");
   EXPECT_EQ(option_remedy(consolidate, "--sync"), "; leave out --no-sync");
@@ -64,7 +64,16 @@ TEST(TypedWords, options_lead_to_those_that_the_verb_has) {
             "; PATH is an argument: fsdp-ckpt consolidate PATH OUT");
   EXPECT_EQ(option_remedy(verb_record("average"), "--output"),
             "; OUT is an argument: fsdp-ckpt average PATH MORE... OUT");
-  EXPECT_EQ(option_remedy(verb_record("verify"), "-o"), "; see fsdp-ckpt verify --help");
+  EXPECT_EQ(option_remedy(verb_record("verify"), "-o"),
+            "; the answer goes to standard output: > FILE");
+  EXPECT_EQ(option_remedy(verb_record("extract"), "-o"),
+            "; OUT is an argument: fsdp-ckpt extract PATH KEY OUT");
+  EXPECT_EQ(option_remedy(verb_record("reshard"), "--world_size=4"),
+            "; did you mean --world-size?");
+  EXPECT_EQ(option_remedy(consolidate, "--rename"), "; that is a verb: fsdp-ckpt rename PATH OUT");
+  EXPECT_EQ(option_remedy(consolidate, "--take-from"), "; fsdp-ckpt set has it");
+  EXPECT_EQ(option_remedy(verb_record("prune"), "--yes"), "; nothing is asked, leave it out");
+  EXPECT_THAT(option_remedy(consolidate, "--yes"), HasSubstr("; did you mean --force ("));
   EXPECT_EQ(option_remedy(verb_record("reshard"), "--nproc=4"),
             "; did you mean --world-size N (number of ranks of the folder)?");
   EXPECT_EQ(option_remedy(consolidate, "--nproc"), "; see fsdp-ckpt consolidate --help");
@@ -73,6 +82,29 @@ TEST(TypedWords, options_lead_to_those_that_the_verb_has) {
   EXPECT_TRUE(is_foreign_option("--nproc"));
   EXPECT_FALSE(is_foreign_option("--world-size"));
   EXPECT_FALSE(is_foreign_option(""));
+}
+
+TEST(TypedWords, the_verb_may_stand_elsewhere) {
+  EXPECT_EQ(verb_remedy({"x", "verify"}), "; the verb comes first: fsdp-ckpt verify PATH");
+  EXPECT_EQ(verb_remedy({"x", "--verify"}),
+            "; a verb has no dashes, and comes first: fsdp-ckpt verify PATH");
+  EXPECT_EQ(verb_remedy({"accelerate", "merge-weights", "x"}),
+            "; to join shards into one state dict: fsdp-ckpt consolidate PATH OUT");
+  EXPECT_EQ(verb_remedy({"Merge_LoRA"}), "; did you mean merge-lora?");
+  // Of short words one letter may be wrong.
+  EXPECT_EQ(verb_remedy({"sat"}), "; did you mean set?");
+  EXPECT_EQ(verb_remedy({"put"}), "; fsdp-ckpt --help lists them");
+}
+
+TEST(TypedWords, paths_that_do_not_exist_lead_to_those_that_do) {
+  EXPECT_EQ(meant_path("~/x"), "; type it without quotes: only then a shell expands ~");
+  EXPECT_EQ(meant_path("$RUN/x"), "; type it without quotes: only then a shell expands $");
+  EXPECT_THAT(meant_path("step-*"), HasSubstr("only without quotes"));
+  EXPECT_EQ(meant_path("s3:/bucket/x"), "; a URL begins with s3://");
+  EXPECT_EQ(meant_path("org/model"), "; hf://org/model is the repository of that name on the hub");
+  EXPECT_EQ(meant_path("https://host/x"), "");
+  EXPECT_EQ(meant_path("/proc/model"), "; fsdp-ckpt inspect /proc shows what is there");
+  EXPECT_EQ(meant_path("/proc/version/"), "; it is a file: /proc/version");
 }
 
 }  // namespace

@@ -22,6 +22,8 @@ TEST(WordOrder, options_before_the_verb_move_behind_it_with_their_values) {
   EXPECT_EQ(verb_first({"--threads=2", "verify", "x"}), (Words{"verify", "--threads=2", "x"}));
   EXPECT_EQ(verb_first({"-k", "inspect", "diff", "a"}), (Words{"diff", "-k", "inspect", "a"}));
   EXPECT_EQ(verb_first({"-ka.*", "ls", "x"}), (Words{"ls", "-ka.*", "x"}));
+  EXPECT_EQ(verb_first({"shard", "x", "-w=4", "-q=1"}), (Words{"shard", "x", "-w4", "-q=1"}));
+  EXPECT_EQ(verb_first({"ls", "--", "-w=4"}), (Words{"ls", "--", "-w=4"}));
   EXPECT_EQ(verb_first({"-qk", "a.*", "ls", "x"}), (Words{"ls", "-qk", "a.*", "x"}));
   EXPECT_EQ(verb_first({"--depth", "1", "ls", "x"}), (Words{"ls", "--depth", "1", "x"}));
 }

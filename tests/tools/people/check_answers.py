@@ -12,7 +12,7 @@ import re
 import subprocess
 import sys
 
-COUNT = 57
+COUNT = 115
 
 
 def help_of(tool, *verb):
@@ -23,7 +23,7 @@ def main():
     tool = sys.argv[1]
     verbs = re.findall(r"^  ([a-z][a-z-]*)", help_of(tool), re.MULTILINE)
     options = {verb: set(re.findall(r"^ {2,6}(?:-[a-z], )?(--[a-z-]+)", help_of(tool, verb), re.MULTILINE)) for verb in verbs}
-    everywhere = {"--help", "--version"} & options[verbs[0]] | {"--help", "--version"}
+    everywhere = {"--help", "--version", "--print-completion"}
     with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "mistakes.md"), encoding="utf-8") as file:
         page = re.sub(r"<!--.*?-->", "", file.read(), flags=re.DOTALL)
     mistakes = re.findall(r"^\$ (fsdp-ckpt.*)\n((?:(?!\$|```).*\n)*)", page, re.MULTILINE)
@@ -35,7 +35,8 @@ def main():
         given = set(re.findall(r"(?<![\w'-])--[a-z][a-z-]+", answer))
         known = everywhere.union(*(options[one] for one in [*named, *([verb] if verb else [])] if one in options))
         wrong += [f"{typed}: no verb of the answer has {one}" for one in given - known]
-        meant = re.search(r"did you mean '?(\S+?)'?\?|near it: \S|hf://\S|type it without quotes", answer)
+        meant = re.search(r"did you mean '?(\S+?)'?\?|near it: \S|there are \S|it is a file: \S|hf://\S|a URL begins with \S|"
+                          r"type it without quotes|leave it out|stands behind the key|the path behind file://", answer)
         if not (named or given or meant or verb and "is an argument" in answer):
             wrong.append(f"{typed}: the answer names no next command: {answer}")
     for problem in wrong:

@@ -76,8 +76,8 @@ std::vector<formats::Step> run_steps(const CommonOptions& common) {
   if (view.is_step) {
     throw Error(ErrorCode::kUsage,
                 shown +
-                    ": is one checkpoint, not the folder of a run; verify says whether it is "
-                    "sound");
+                    ": is one checkpoint, not the folder of a run; fsdp-ckpt verify says whether "
+                    "it is sound");
   }
   check_names_of(view.steps);
   return newest_first(std::move(view.steps));

@@ -132,10 +132,16 @@ class ExtractVerb : public Verb {
     }
     if (!is_tensor) {
       const std::string near = nearest_key(checkpoint->index(), wanted.key);
+      const std::string below = wanted.key + ".";
+      const bool module = std::ranges::any_of(
+          checkpoint->index().tensors,
+          [&](const formats::TensorEntry& tensor) { return tensor.key.starts_with(below); });
       throw Error(ErrorCode::kNotFound,
                   cat(checkpoint->description().path, ": no key ", formats::quote(wanted.key, 200),
-                      near.empty() ? "; fsdp-ckpt inspect lists them"
-                                   : "; did you mean " + formats::quote(near, 200) + "?"));
+                      module         ? cat("; what lies below it: fsdp-ckpt extract PATH ",
+                                           formats::quote(below + "**", 200), " OUT")
+                      : near.empty() ? "; fsdp-ckpt inspect lists them"
+                                     : "; did you mean " + formats::quote(near, 200) + "?"));
     }
     checkpoint->keep([&](const std::string& key) { return key == wanted.key; });
     const Extraction extraction = extraction_of(*checkpoint, wanted);

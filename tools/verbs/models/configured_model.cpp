@@ -5,6 +5,7 @@
 
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
+#include "formats/bytes/files/file.h"
 #include "formats/families/hf/companions.h"
 #include "formats/families/hf/completeness.h"
 #include "formats/families/hf/flat_models.h"
@@ -64,6 +65,12 @@ std::string first_of(const ModelDifferences& found) {
 
 Companions companions_for(const std::string& config, const std::string& checkpoint) {
   if (config == kNoConfig) return {};
+  if (!config.empty() && !formats::exists_at(config)) {
+    throw Error(ErrorCode::kNotFound,
+                cat(formats::escape(config),
+                    ": no such file or folder; --config takes a config.json, or the folder of the "
+                    "published model"));
+  }
   return config.empty() ? formats::hf::find_companions(checkpoint)
                         : formats::hf::open_companions(config);
 }

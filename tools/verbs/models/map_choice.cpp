@@ -9,6 +9,7 @@
 #include "formats/bytes/base/json.h"
 #include "formats/bytes/base/text.h"
 #include "formats/bytes/files/file.h"
+#include "formats/bytes/store/place.h"
 #include "formats/changes/map/builtin.h"
 #include "tools/verbs/writing/rewriting.h"
 
@@ -29,20 +30,37 @@ bool only_moves(const std::vector<formats::map::MapStep>& steps) {
   });
 }
 
+// The most maps that are named because their names hold a word.
+constexpr std::size_t kMostMaps = 6;
+
 std::string rules_text(const std::string& word) {
+  if (formats::is_folder(word)) {
+    throw Error(ErrorCode::kUsage, formats::escape(word) +
+                                       ": is a folder, expected rules: a built-in map or a file; "
+                                       "fsdp-ckpt maps lists the built-in ones");
+  }
   if (formats::exists_at(word)) return read_text_file(word);
-  std::vector<std::string> names;
   for (const auto& map : formats::map::builtin_maps()) {
     if (map.name == word) return std::string(map.text);
-    names.emplace_back(map.name);
   }
-  const std::string near = formats::nearest(word, names);
-  throw Error(ErrorCode::kNotFound,
-              cat(formats::escape(word), ": is neither a file nor a built-in map",
-                  near.empty() ? "; fsdp-ckpt maps lists those" : "; did you mean " + near + "?"));
+  throw Error(ErrorCode::kNotFound, cat(formats::escape(word),
+                                        ": is neither a file nor a built-in map", meant_map(word)));
 }
 
 }  // namespace
+
+std::string meant_map(const std::string& word) {
+  std::vector<std::string> names;
+  std::vector<std::string> with_word;
+  for (const auto& map : formats::map::builtin_maps()) {
+    names.emplace_back(map.name);
+    if (map.name.find(word) != map.name.npos && word.size() > 2) with_word.emplace_back(map.name);
+  }
+  const std::string near = formats::nearest(word, names);
+  if (!near.empty()) return "; did you mean " + near + "?";
+  if (with_word.empty() || with_word.size() > kMostMaps) return "; fsdp-ckpt maps lists those";
+  return "; there are " + formats::joined(with_word, ", ");
+}
 
 formats::map::MapOptions MapChoice::options(const std::string& word,
                                             formats::map::Direction direction) const {

@@ -13,6 +13,9 @@ namespace fsdp::cli {
 // The word for keeping the names.
 inline constexpr const char* kNoMap = "none";
 
+// Returns what to type instead of a word that is not a map.
+std::string meant_map(const std::string& word);
+
 struct MapChoice {
   std::vector<std::string> parameters;  // --set: "n_heads=32"
   std::string config;                   // a config.json; empty: none

@@ -9,6 +9,7 @@
 #include "formats/changes/map/builtin.h"
 #include "formats/changes/map/rules.h"
 #include "tools/base/verbs.h"
+#include "tools/verbs/models/map_choice.h"
 
 namespace fsdp::cli {
 namespace {
@@ -17,15 +18,11 @@ using formats::Json;
 using formats::map::BuiltinMap;
 
 const BuiltinMap& map_named(const std::string& name) {
-  std::vector<std::string> names;
   for (const BuiltinMap& map : formats::map::builtin_maps()) {
     if (map.name == name) return map;
-    names.emplace_back(map.name);
   }
-  const std::string near = formats::nearest(name, names);
   throw Error(ErrorCode::kNotFound,
-              formats::cat("there is no built-in map ", formats::quote(name),
-                           near.empty() ? "" : "; did you mean " + near + "?"));
+              formats::cat("there is no built-in map ", formats::quote(name), meant_map(name)));
 }
 
 class MapsVerb : public Verb {

@@ -107,8 +107,9 @@ class AverageVerb : public Verb {
     } else {
       rule.weights = parse_weights(weights_);
       if (rule.weights.size() != count) {
-        throw Error(ErrorCode::kUsage, cat("--weights has ", counted(rule.weights.size(), "number"),
-                                           " for ", counted(count, "checkpoint")));
+        throw Error(ErrorCode::kUsage,
+                    cat("--weights has ", counted(rule.weights.size(), "number"), " for ",
+                        counted(count, "checkpoint"), "; commas separate them: --weights 0.5,0.5"));
       }
     }
     if (weights_.empty() || normalize_) {

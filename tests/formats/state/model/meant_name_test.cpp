@@ -33,6 +33,14 @@ TEST(MeantName, a_glob_is_found_across_dots_and_with_and_without_a_prefix) {
   EXPECT_EQ(meant("a.b.lm_head.**"), "; did you mean 'lm_head.**'?");
   EXPECT_EQ(meant("model.lm_head.weight"), "; did you mean 'lm_head.weight'?");
   EXPECT_EQ(meant("steps"), "; did you mean 'step'?");
+  EXPECT_EQ(meant("model"), "; did you mean 'model.**'?");
+  EXPECT_EQ(meant("layers.0"), "; did you mean 'model.layers.0.**'?");
+  EXPECT_EQ(meant("model/layers"), "; did you mean 'model.layers.**'?");
+  EXPECT_EQ(meant("^model.*up.*$"), "; did you mean 'model**up**'?");
+  EXPECT_EQ(meant("'model.**'"), "; did you mean 'model.**'?");
+  EXPECT_EQ(meant("modle.layers.**"), "; did you mean 'model.layers.**'?");
+  EXPECT_EQ(meant("**.weihgt"), "; did you mean '**.weight'?");
+  EXPECT_EQ(meant("/"), "");
   // Everything is never meant.
   EXPECT_EQ(meant("optimizer.**"), "");
   EXPECT_EQ(meant("optimizer.state.*"), "");

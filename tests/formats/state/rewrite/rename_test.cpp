@@ -274,7 +274,13 @@ TEST(Rename, rules_that_match_nothing_are_refused) {
   expect_error(ErrorCode::kRekeyUnused, "'c' matches nothing", [] {
     rename(trained(), renames({{"a", "x"}, {"c", "d"}}));
   });
+  expect_error(ErrorCode::kRekeyUnused, "'modle.' matches nothing; did you mean 'model'?", [] {
+    rename(trained(), renames({{"modle.", "x"}}));
+  });
   NameRules drop;
+  drop.drop = {"modle.**"};
+  expect_error(ErrorCode::kRekeyUnused, "'modle.**' matches nothing; did you mean 'model.**'?",
+               [&] { rename(trained(), drop); });
   drop.drop = {"model.c.*"};
   expect_error(ErrorCode::kRekeyUnused, "'model.c.*' matches nothing",
                [&] { rename(trained(), drop); });
