@@ -328,7 +328,7 @@ int run_within_budget(Verb& verb, const CLI::App& words, const TypedCommon& type
         !std::string_view(error.what()).starts_with(missing))
       throw;
     const bool has_remedy = std::string_view(error.what()).size() > missing.size();
-    const std::string meant = !order.empty() ? order : has_remedy ? "" : meant_path(common.path);
+    const std::string meant = has_remedy ? "" : !order.empty() ? order : meant_path(common.path);
     if (meant.empty()) throw;
     throw Error(error.code(), error.what() + meant);
   } catch (const formats::OverWork& error) {
