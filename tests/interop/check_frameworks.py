@@ -275,7 +275,7 @@ def deepspeed_becomes_a_folder_as_fsdp_has_it(tool, tmp):
     from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
     for case in ("deepspeed_zero2_w3", "deepspeed_zero3_w2"):
         out = os.path.join(tmp, case)
-        tool.run("reshard", tool.case(case), out, "--world-size", 2)
+        tool.run("reshard", tool.case(case), out, "--world-size", 2, "--layout", "dcp")
         read = FileSystemReader(out).read_metadata().state_dict_metadata
         for key in ("model.inp.weight", "optimizer.state.inp.weight.exp_avg"):
             assert [list(c.sizes) for c in read[key].chunks] == [[4, 6], [3, 6]], key

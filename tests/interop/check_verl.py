@@ -140,6 +140,22 @@ def goes_on(tmp, before, after):
     tried.record("verl", "FSDP2", "reshard, verify", f"{before} to {after} ranks; its own manager loads the same bits", ranks=before)
 
 
+def a_step_goes_on(tmp):
+    """verl's step: actor/ and critic/, and the state of the data loader beside them."""
+    step, out = os.path.join(tmp, "global_step_2"), os.path.join(tmp, "out")
+    was = {part: run_ranks(2, saved, os.path.join(step, part)) for part in ("actor", "critic")}
+    torch.save({"_num_yielded": 7, "rng": torch.get_rng_state()}, os.path.join(step, "data.pt"))
+    run("reshard", step, out, "--world-size", "3")
+    run("verify", out)
+    check(sorted(os.listdir(out)) == ["actor", "critic", "data.pt"], f"{os.listdir(out)}")
+    check(open(os.path.join(step, "data.pt"), "rb").read() == open(os.path.join(out, "data.pt"), "rb").read(), "data.pt")
+    for part, before in was.items():
+        for rank, (got, _, _, loss) in enumerate(run_ranks(3, loaded, os.path.join(out, part))):
+            same(got, before[0][0], f"{part}, rank {rank}")
+            check(abs(loss - before[0][2]) <= 1e-6, f"{part}: the next loss is {loss}, expected {before[0][2]}")
+    tried.record("verl", "FSDP2, a step of actor and critic", "reshard, verify", "2 to 3 ranks; its own manager loads the same bits of both", ranks=2)
+
+
 def differences(rank, world, a, b):
     """Returns what differs in form between the files of this rank."""
     found = []
@@ -186,7 +202,7 @@ def contradictions(tmp):
     check(not os.path.exists(os.path.join(tmp, "out")), "something was written")
 
 
-CHECKS = {"2_to_3": functools.partial(goes_on, before=2, after=3), "4_to_2": functools.partial(goes_on, before=4, after=2), "contradictions": contradictions}
+CHECKS = {"2_to_3": functools.partial(goes_on, before=2, after=3), "4_to_2": functools.partial(goes_on, before=4, after=2), "step": a_step_goes_on, "contradictions": contradictions}
 
 
 if __name__ == "__main__":

@@ -47,7 +47,7 @@ PRODUCERS = [
     Producer("transformers", "vocabulary_transformers|maps|export|trainer|peft"),
     Producer("accelerate", "frameworks|trainer", FRAMEWORKS),
     Producer("peft", "peft|trainer"),
-    Producer("deepspeed", "frameworks", FRAMEWORKS),
+    Producer("deepspeed", "frameworks|deepspeed", FRAMEWORKS),
     Producer("megatron-core", "megatron|maps"),
     Producer("megatron-bridge"),
     Producer("nemo-automodel"),

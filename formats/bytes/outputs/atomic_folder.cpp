@@ -24,6 +24,7 @@
 #include "formats/bytes/outputs/joined.h"
 #include "formats/bytes/outputs/local_output.h"
 #include "formats/bytes/outputs/stored.h"
+#include "formats/bytes/upload/stored_output.h"
 
 namespace fsdp::formats {
 namespace {
@@ -31,20 +32,21 @@ namespace {
 // Returns whether replacing the folder may remove the file of that name.
 using Replaced = std::function<bool(std::string_view)>;
 
-// Returns whether the member is a regular file that may go, or a folder of nothing but such files.
+// Returns whether the member is a regular file that may go, or a folder of nothing but such
+// members. `levels`: of folders in which it lies, the outermost not counted.
 bool replaceable(int folder, const std::string& name, const std::string& shown,
-                 const Replaced& replaced, bool nested) {
+                 const Replaced& replaced, int levels) {
   struct stat info {};
   if (::fstatat(folder, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) {
     if (errno == ENOENT) return true;
     throw_errno(cat(shown, ": ", quote(name)));
   }
   if (!S_ISDIR(info.st_mode)) return S_ISREG(info.st_mode) && replaced(name);
-  if (nested) return false;
+  if (levels == kMaxInnerFolders) return false;
   const FileDescriptor inner = open_folder_in(folder, name, shown);
   const std::vector<std::string> names = names_in(inner.get(), shown);
   return !names.empty() && std::ranges::all_of(names, [&](const std::string& n) {
-    return replaceable(inner.get(), n, shown, replaced, true);
+    return replaceable(inner.get(), n, shown, replaced, levels + 1);
   });
 }
 
@@ -52,7 +54,7 @@ bool replaceable(int folder, const std::string& name, const std::string& shown,
 // would lose.
 void check_replaceable(int folder, const std::string& shown, const Replaced& replaced) {
   for (const std::string& name : names_in(folder, shown)) {
-    if (replaceable(folder, name, shown, replaced, false)) continue;
+    if (replaceable(folder, name, shown, replaced, 0)) continue;
     throw Error(
         ErrorCode::kExists,
         cat(shown, ": holds ", quote(name),
@@ -178,25 +180,32 @@ class LocalAtomicFolder : public SharedFolder, private LocalOutput {
   }
 
   Member member(const std::string& name) {
-    const std::size_t slash = name.find('/');
-    Member found{temporary_.get(), name, cat(place_.shown(), "/", escape(name))};
-    if (slash != std::string::npos) found.name = name.substr(slash + 1);
-    const std::string inner = slash == std::string::npos ? std::string() : name.substr(0, slash);
-    if (!is_plain_name(found.name) || (slash != std::string::npos && !is_plain_name(inner))) {
+    const std::size_t slash = name.rfind('/');
+    Member found{temporary_.get(), name.substr(slash + 1),  // npos + 1 is 0
+                 cat(place_.shown(), "/", escape(name))};
+    const auto refuse = [&] {
       throw Error(ErrorCode::kPath, place_.shown(), ": ", quote(name),
                   " is not the name of a file in a folder");
-    }
+    };
+    if (!is_plain_name(found.name)) refuse();
     if (slash == std::string::npos) return found;
-    FileDescriptor& fd = folders_[inner];
-    if (fd.get() < 0) {
-      // A folder that an earlier run made holds a kept file, or it would have been removed.
-      if (::mkdirat(temporary_.get(), inner.c_str(), 0777) != 0 &&
-          (errno != EEXIST || !options_.journal->records())) {
-        throw_errno(found.shown);
+    int levels = 0;
+    for (std::size_t begin = 0; begin <= slash;) {
+      const std::size_t end = name.find('/', begin);
+      const std::string inner = name.substr(begin, end - begin);
+      if (!is_plain_name(inner) || ++levels > kMaxInnerFolders) refuse();
+      FileDescriptor& fd = folders_[name.substr(0, end)];
+      if (fd.get() < 0) {
+        // A folder that an earlier run made holds a kept file, or it would have been removed.
+        if (::mkdirat(found.folder, inner.c_str(), 0777) != 0 &&
+            (errno != EEXIST || !options_.journal->records())) {
+          throw_errno(found.shown);
+        }
+        fd = open_folder_in(found.folder, inner, place_.shown());
       }
-      fd = open_folder_in(temporary_.get(), inner, place_.shown());
+      found.folder = fd.get();
+      begin = end + 1;
     }
-    found.folder = fd.get();
     return found;
   }
 
@@ -212,8 +221,9 @@ class LocalAtomicFolder : public SharedFolder, private LocalOutput {
     for (const std::string& name : names_in(in, place_.shown())) {
       if (options_.journal->kept_files().contains(above + name)) continue;
       if (::unlinkat(in, name.c_str(), 0) == 0) continue;
-      if (errno != EISDIR || !above.empty()) throw_errno(cat(place_.shown(), ": ", quote(name)));
-      remove_unkept(name + "/", open_folder_in(in, name, place_.shown()).get());
+      if (errno != EISDIR || std::ranges::count(above, '/') == kMaxInnerFolders)
+        throw_errno(cat(place_.shown(), ": ", quote(name)));
+      remove_unkept(above + name + "/", open_folder_in(in, name, place_.shown()).get());
       // Left if a file in it is kept.
       if (::unlinkat(in, name.c_str(), AT_REMOVEDIR) != 0 && errno != ENOTEMPTY && errno != EEXIST)
         throw_errno(cat(place_.shown(), ": ", quote(name)));

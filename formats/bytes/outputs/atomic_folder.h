@@ -21,16 +21,18 @@ namespace fsdp::formats {
 //
 // An existing destination is replaced only if `replace` is set and it is empty or holds only
 // regular files that a checkpoint consists of (*.safetensors, *.json, *.distcp, *.metadata, *.pt,
-// *.pth, *.bin, *.pkl) and folders of such files; anything else is kExists naming the file in the
-// way.  The exchange is atomic (renameat2); the old folder is removed after it.  Temporary name,
-// locks and permissions are as for AtomicFile.  A slash after the destination is allowed.
+// *.pth, *.bin, *.pkl) and folders of such files and folders, kMaxInnerFolders deep; anything else
+// is kExists naming the file in the way.  The exchange is atomic (renameat2); the old folder is
+// removed after it.  Temporary name, locks and permissions are as for AtomicFile.  A slash after
+// the destination is allowed.
 //
 // A destination that is a URL lies in a store: see Note [outputs in a store].
 class AtomicFolder : public Interface {
  public:
-  // Adds a new file of that name to the folder: a plain name, or one in a folder inside it, "a/b";
-  // the inner folder is made if it is missing.  `commit` finishes the file; with many files the
-  // caller must finish them earlier, because each open file takes a descriptor.
+  // Adds a new file of that name to the folder: a plain name, or one in folders inside it, "a/b/c",
+  // at most kMaxInnerFolders; inner folders are made if they are missing.  `commit` finishes the
+  // file; with many files the caller must finish them earlier, because each open file takes a
+  // descriptor.
   // Lifetime: the result lives as long as this.
   // Throws: kPath (another form of name), kExists (added before), kIo, kNoSpace.
   virtual OutputFile& add_file(const std::string& name) = 0;

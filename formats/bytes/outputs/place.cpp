@@ -6,10 +6,12 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
+#include "formats/bytes/upload/stored_output.h"
 
 namespace fsdp::formats {
 namespace {
@@ -205,31 +207,34 @@ Locked try_lock(int fd, const std::string& shown) {
 void remove_files_in(int folder, const std::string& shown) {
   struct Member {
     int folder;
+    std::string path;  // from the outermost folder
     std::string name;
     int flags;  // of unlinkat
   };
   std::vector<Member> members;
   std::vector<FileDescriptor> folders;
-  const auto add = [&](int in, const std::string& above, bool nested) {
+  const auto add = [&](int in, const std::string& above) {
+    const bool deepest = std::ranges::count(above, '/') == kMaxInnerFolders;
     for (const std::string& name : names_in(in, shown)) {
       struct stat info {};
       if (::fstatat(in, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) {
         if (errno == ENOENT) continue;
         throw_errno(cat(shown, ": ", quote(above + name)));
       }
-      const bool inner = S_ISDIR(info.st_mode) && !nested;
+      const bool inner = S_ISDIR(info.st_mode) && !deepest;
       if (!S_ISREG(info.st_mode) && !inner) {
         throw Error(ErrorCode::kExists, shown, " holds ", quote(above + name),
                     ", which is not a regular file; remove it");
       }
-      members.push_back({in, name, inner ? AT_REMOVEDIR : 0});
+      members.push_back({in, above + name, name, inner ? AT_REMOVEDIR : 0});
     }
   };
-  add(folder, "", false);
-  for (std::size_t i = 0, count = members.size(); i < count; ++i) {
+  add(folder, "");
+  for (std::size_t i = 0; i < members.size(); ++i) {
     if (members[i].flags == 0) continue;
-    folders.push_back(open_folder_in(folder, members[i].name, shown));
-    add(folders.back().get(), members[i].name + "/", true);
+    folders.push_back(open_folder_in(members[i].folder, members[i].name, shown));
+    const std::string path = members[i].path + "/";
+    add(folders.back().get(), path);
   }
   // Members of a folder are listed after the folder.
   for (auto member = members.rbegin(); member != members.rend(); ++member) {

@@ -84,8 +84,8 @@ Locked try_lock(int fd, const std::string& shown);
 // Makes the names in a folder durable.  Throws: kIo with `what`.
 void sync_folder(int folder, const std::string& what);
 
-// Removes the regular files of an open folder, and its folders that hold nothing but regular files;
-// a name that is gone already is not an error.
+// Removes the regular files of an open folder, and its folders that hold nothing but regular files
+// and such folders, kMaxInnerFolders deep; a name that is gone already is not an error.
 // Throws: kExists naming a member that is neither, before anything is removed; kIo.
 void remove_files_in(int folder, const std::string& shown);
 

@@ -25,13 +25,13 @@ constexpr std::chrono::seconds kEndTime{5};
 constexpr std::chrono::seconds kLongestEndTime{600};
 constexpr std::chrono::milliseconds kEndPoll{10};
 
-// Returns whether the name is like "a" or "a/b".
+// Returns whether the name is like "a" or "a/b/c".
 bool is_member_path(std::string_view name) {
-  std::size_t parts = 1;
+  int folders = 0;
   for (std::size_t slash = 0; (slash = name.find('/')) != name.npos;
        name.remove_prefix(slash + 1)) {
     const std::string_view part = name.substr(0, slash);
-    if (part.empty() || part == "." || part == ".." || ++parts > 2) return false;
+    if (part.empty() || part == "." || part == ".." || ++folders > kMaxInnerFolders) return false;
   }
   return !name.empty() && name != "." && name != ".." && name.find('\0') == name.npos;
 }

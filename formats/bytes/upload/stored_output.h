@@ -21,6 +21,10 @@
 
 namespace fsdp::formats {
 
+// The most folders, each in the one before, that lie in a folder that is written: a step, a part of
+// it, DeepSpeed's tag, its zero/ and the folder of a parameter.
+constexpr int kMaxInnerFolders = 5;
+
 struct StoredOutputOptions {
   bool folder = false;
   bool replace = false;  // replace what exists; else kExists

@@ -83,10 +83,10 @@ void write_text(OutputFile& file, std::uint64_t offset, std::string_view text) {
 }
 
 // The files of ranks [first, first + files.size()), and the pieces that are being copied into them.
-class RankFiles {
+class FilesOfOneRank {
  public:
-  RankFiles(const Checkpoint& source, const SourcePlan& layout, std::string prefix,
-            const CopyOptions& options, CopyResult& total)
+  FilesOfOneRank(const Checkpoint& source, const SourcePlan& layout, std::string prefix,
+                 const CopyOptions& options, CopyResult& total)
       : source_(source),
         layout_(layout),
         prefix_(std::move(prefix)),
@@ -242,12 +242,12 @@ class RankFiles {
   std::vector<OpenItem> open_;
 };
 
-class FolderOutput : public DcpOutput {
+class FolderOutput : public Output {
  public:
   FolderOutput(const Checkpoint& source, const Value& content,
                const std::filesystem::path& destination, const OutputOptions& options,
                const DcpOutputOptions& dcp)
-      : DcpOutput(source, destination, options),
+      : Output(source, destination, options),
         prefix_(dcp.folder),
         kind_(dcp.layout.empty() ? source.description().layout : dcp.layout),
         layout_(source, content, kind_, dcp.world_size, dcp.choice, dcp.on_value) {
@@ -266,7 +266,7 @@ class FolderOutput : public DcpOutput {
     const std::int64_t ranks = layout_.world_size();
     const std::int64_t at_once = files_at_once(*options.team, source_.index().files.size());
     for (std::int64_t first = 0; first < ranks; first += at_once) {
-      RankFiles(source_, layout_, prefix_, options, total)
+      FilesOfOneRank(source_, layout_, prefix_, options, total)
           .write(folder, first, std::min(at_once, ranks - first), options_.sync);
     }
     if (meta_) {
@@ -312,10 +312,9 @@ class FolderOutput : public DcpOutput {
 
 }  // namespace
 
-std::unique_ptr<DcpOutput> plan_dcp_output(const Checkpoint& source, const Value& content,
-                                           const std::filesystem::path& destination,
-                                           const OutputOptions& options,
-                                           const DcpOutputOptions& dcp) {
+std::unique_ptr<Output> plan_dcp_output(const Checkpoint& source, const Value& content,
+                                        const std::filesystem::path& destination,
+                                        const OutputOptions& options, const DcpOutputOptions& dcp) {
   return std::make_unique<FolderOutput>(source, content, destination, options, dcp);
 }
 

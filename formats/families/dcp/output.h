@@ -38,17 +38,7 @@ struct DcpOutputOptions {
 // Memory: a few hundred bytes per entry and 16 per rank, whatever the tensors hold.
 // Throws: kUsage (world size), the errors of entries_of and ShardingRule, and those of reading
 // values.
-class DcpOutput : public Output {
- public:
-  // Adds the files to `parent`, which the caller commits; adds the bytes copied to `total`.
-  void write_files(AtomicFolder& parent, const CopyOptions& options,
-                   CopyResult& total) override = 0;
-
- protected:
-  using Output::Output;
-};
-std::unique_ptr<DcpOutput> plan_dcp_output(const Checkpoint& source, const Value& content,
-                                           const std::filesystem::path& destination,
-                                           const OutputOptions& options,
-                                           const DcpOutputOptions& dcp);
+std::unique_ptr<Output> plan_dcp_output(const Checkpoint& source, const Value& content,
+                                        const std::filesystem::path& destination,
+                                        const OutputOptions& options, const DcpOutputOptions& dcp);
 }  // namespace fsdp::formats

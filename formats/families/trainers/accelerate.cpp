@@ -128,7 +128,7 @@ std::unique_ptr<StoredCheckpoint> open_accelerate(const fs::path& path,
     trees = trees && part.checkpoint->tree().has_value();
     parts.push_back(std::move(part));
   }
-  TrainerFiles beside = trainer_files(path, others, !trees);
+  TrainerFiles beside = trainer_files(path, others, !trees, true);
   std::move(beside.parts.begin(), beside.parts.end(), std::back_inserter(parts));
   return combine_checkpoints(std::move(parts), {escape(path.native()), "accelerate", layout},
                              std::move(beside.findings));

@@ -100,7 +100,8 @@ class Carrier {
   // Returns the file if it may go along; else notes why not.
   Opened opened(const std::string& name) {
     const std::string base = name.substr(name.rfind('/') + 1);
-    if (base.ends_with(".py")) return leave(name, "is left out: is code");
+    if (base.ends_with(".py") && !options_.programs.contains(name))
+      return leave(name, "is left out: is code");
     if (!is_carried_name(base))
       return leave(name, "is left out: is not a kind of file that checkpoints have");
     Opened file;

@@ -49,6 +49,7 @@ struct CarryOptions {
   std::int64_t from_ranks = 1;
   std::int64_t to_ranks = 1;
   std::set<std::string> allowed_globals = {};
+  std::set<std::string> programs = {};  // code that goes along: the producer puts it there
   // Returns whether a file or folder directly in the folder is to go along; those of the model and
   // the optimizer are written anew.
   std::function<bool(const std::string& name)> wanted;

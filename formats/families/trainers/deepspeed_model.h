@@ -48,6 +48,10 @@ std::optional<std::string> named_folder(const Folder& folder, const std::string&
 // is neither.
 std::optional<std::filesystem::path> tag_folder(const Listing& folder);
 
+// Returns `folder` if it is a universal checkpoint, or the one that its `latest_universal` names; a
+// `latest` beside that file takes precedence, since training resumes from there.
+std::optional<std::filesystem::path> universal_folder(const Listing& folder);
+
 struct Parameter {
   std::string name;
   std::vector<std::int64_t> shape;

@@ -291,7 +291,8 @@ class UniversalCheckpoint : public ModelFiles {
     for (const std::string& name : folder().list()) {
       if (name != kZero && !state_file(name)) left_out_.push_back(name);
     }
-    for (Finding& finding : left_out_finding(left_out_)) findings_.push_back(std::move(finding));
+    for (Finding& finding : left_out_finding(left_out_, true))
+      findings_.push_back(std::move(finding));
   }
 
   std::map<std::string, std::map<std::string, State>> states_;  // by parameter, by file
@@ -311,8 +312,8 @@ bool has_parameter_folders(const fs::path& folder) {
   return false;
 }
 
-// Returns the folder itself, or the one that `latest_universal` names.  A `latest` beside that file
-// takes precedence: training resumes from there.
+}  // namespace
+
 std::optional<fs::path> universal_folder(const Listing& folder) {
   if (has_parameter_folders(folder.path())) return folder.path();
   if (folder.has("latest")) return std::nullopt;
@@ -320,8 +321,6 @@ std::optional<fs::path> universal_folder(const Listing& folder) {
   if (!tag || !has_parameter_folders(folder.path() / *tag)) return std::nullopt;
   return folder.path() / *tag;
 }
-
-}  // namespace
 
 bool is_universal_folder(const Listing& folder) {
   return universal_folder(folder).has_value();

@@ -88,7 +88,7 @@ class ParentOutput : public Output {
     carried_.write(parent, options_.sync);
   }
 
-  std::vector<std::unique_ptr<DcpOutput>> folders_;
+  std::vector<std::unique_ptr<Output>> folders_;
   std::vector<std::pair<std::string, TorchSaveWriter>> files_;
   CarriedFiles carried_;
 };

@@ -327,9 +327,11 @@ std::unique_ptr<StoredCheckpoint> open_rank_folder(const std::filesystem::path& 
     parts.push_back({.checkpoint = open_rank_files(folder, set), .name = set.name});
   Findings findings;
   for (const RankFiles& set : others) {
-    findings.push_back(warning(ErrorCode::kExtraFile,
-                               "is also the file of a rank, but holds no sharded tensors: left out",
-                               set.files[0].second));
+    findings.push_back(
+        warning(ErrorCode::kExtraFile,
+                "is also the file of a rank, but holds no sharded tensors: not read, "
+                "and in no output but one of the same layout (reshard)",
+                set.files[0].second));
   }
   return combine_checkpoints(std::move(parts),
                              {escape(folder.native()), "per-rank", "sharded-tensors"},

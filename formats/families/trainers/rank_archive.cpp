@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "formats/families/trainers/rank_archive.h"
 
+#include <algorithm>
 #include <span>
 #include <string>
 #include <tuple>
@@ -46,7 +47,88 @@ TargetPiece held_piece(const Box& box, DType dtype,
   return piece;
 }
 
+class Zeros : public ByteSource {
+ public:
+  explicit Zeros(std::uint64_t bytes) : bytes_(bytes) {}
+  std::uint64_t size() const override { return bytes_; }
+  void read_at(std::uint64_t /*offset*/, std::span<std::byte> out) const override {
+    std::ranges::fill(out, std::byte{0});
+  }
+
+ private:
+  std::uint64_t bytes_;
+};
+
+Box flat_box(std::int64_t begin, std::int64_t end) {
+  return {{begin}, {end - begin}};
+}
+
+SourceChunk zeros(std::int64_t begin, std::int64_t end, DType dtype) {
+  ChunkData data;
+  data.storage_bytes = static_cast<std::uint64_t>(end - begin) * item_bytes(dtype);
+  data.source = std::make_shared<Zeros>(data.storage_bytes);
+  data.file = "zeros";
+  data.self_checked = true;
+  data.dtype = dtype;
+  return {flat_box(begin, end), data};
+}
+
+// Returns the place of a box's first element in the flattened tensor.
+std::int64_t flat_begin(std::span<const std::int64_t> shape, const BoxView& box) {
+  std::int64_t at = 0;
+  for (std::size_t d = 0; d < shape.size(); ++d) at = at * shape[d] + box.offset[d];
+  return at;
+}
+
+// Adds the parts of the chunks of a tensor that lie in a run.
+void add_run(const Checkpoint& source, const TensorRun& run, ChunkCache& cache,
+             std::vector<SourceChunk>& out) {
+  const TensorEntry& tensor = source.index().tensors[run.tensor];
+  for (std::size_t c = 0; c < tensor.chunks.size(); ++c) {
+    const BoxView box = tensor.chunks.box(c);
+    const std::int64_t first = flat_begin(tensor.shape, box);
+    const std::int64_t begin = std::max(first, run.begin);
+    const std::int64_t end = std::min(first + static_cast<std::int64_t>(volume(box)), run.end);
+    if (begin >= end) continue;
+    ChunkData data = cache.get(source, run.tensor, c);
+    const std::int64_t stride = data.strides.empty() ? 1 : data.strides.back();
+    data.first += static_cast<std::uint64_t>((begin - first) * stride);
+    data.strides = {stride};
+    const std::int64_t at = run.at + begin - run.begin;
+    out.push_back({flat_box(at, at + end - begin), std::move(data)});
+  }
+}
+
+TargetPiece flat_piece(const Checkpoint& source, DType dtype, const Box& box,
+                       const std::vector<TensorRun>& runs,
+                       const std::shared_ptr<ChunkCache>& cache) {
+  TargetPiece piece;
+  piece.key = runs.empty() ? "zeros" : source.index().tensors[runs[0].tensor].key;
+  piece.dtype = dtype;
+  piece.box = box;
+  piece.sources = [&source, dtype, numel = box.size[0], runs, cache] {
+    std::vector<SourceChunk> out;
+    std::int64_t done = 0;
+    for (const TensorRun& run : runs) {
+      if (done < run.at) out.push_back(zeros(done, run.at, dtype));
+      add_run(source, run, *cache, out);
+      done = run.at + run.end - run.begin;
+    }
+    if (done < numel) out.push_back(zeros(done, numel, dtype));
+    return out;
+  };
+  return piece;
+}
+
 }  // namespace
+
+Value RankArchive::flat(DType dtype, std::int64_t numel, std::vector<TensorRun> runs) {
+  Part part;
+  part.box = whole_box(std::vector<std::int64_t>{numel});
+  part.dtype = dtype;
+  part.runs = std::move(runs);
+  return made(std::move(part));
+}
 
 Value RankArchive::part(const TensorRef& reference, Box box) {
   const auto key = std::tuple(reference, box.offset, box.size);
@@ -93,9 +175,11 @@ CopyResult RankArchive::write(const Value& root, OutputFile& file, const CopyOpt
     const StorageRef& storage = layout.storages()[s];
     TargetPiece piece;
     if (storage.archive != kOwnArchive) {
-      piece = storage_piece(source_, storage);
+      piece = storage_piece(object_, storage);
     } else if (const Part& part = parts_.at(std::stoull(storage.key)); part.own != nullptr) {
       piece = held_piece(part.box, part.dtype, part.own);
+    } else if (part.runs) {
+      piece = flat_piece(source_, part.dtype, part.box, *part.runs, chunks);
     } else {
       piece = box_piece(std::make_shared<TensorSource>(source_, part.reference.number, chunks),
                         part.box, part.dtype);

@@ -62,17 +62,19 @@ bool is_trainer_file(const std::string& name) {
          });
 }
 
-Findings left_out_finding(const std::vector<std::string>& names) {
+Findings left_out_finding(const std::vector<std::string>& names, bool kept) {
   SomeNames left;
   for (const std::string& name : names) {
     if (!name.starts_with('.') && !is_description_name(name)) left.add(escape(name));
   }
   if (left.count() == 0) return {};
-  return {warning(ErrorCode::kExtraFile, "not read, and in no output: " + left.text())};
+  return {warning(ErrorCode::kExtraFile,
+                  cat("not read, and in no output",
+                      kept ? " but one of the same layout (reshard)" : "", ": ", left.text()))};
 }
 
 TrainerFiles trainer_files(const fs::path& folder, const std::vector<std::string>& names,
-                           bool one_value) {
+                           bool one_value, bool kept) {
   TrainerFiles result;
   std::vector<std::string> others;
   Findings damaged;
@@ -97,14 +99,14 @@ TrainerFiles trainer_files(const fs::path& folder, const std::vector<std::string
                          .hint = error.hint()});
     }
   }
-  result.findings = left_out_finding(others);
+  result.findings = left_out_finding(others, kept);
   std::move(damaged.begin(), damaged.end(), std::back_inserter(result.findings));
   return result;
 }
 
 std::unique_ptr<StoredCheckpoint> with_trainer_files(std::unique_ptr<StoredCheckpoint> checkpoint,
                                                      const fs::path& root) {
-  TrainerFiles beside = trainer_files(root, deepspeed::beside_tags(*folder_at(root)), false);
+  TrainerFiles beside = trainer_files(root, deepspeed::beside_tags(*folder_at(root)), false, true);
   if (beside.parts.empty() && beside.findings.empty()) return checkpoint;
   CheckpointDescription description = checkpoint->description();
   std::vector<CheckpointPart> parts;

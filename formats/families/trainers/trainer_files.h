@@ -29,10 +29,11 @@ struct TrainerFiles {
 
 // Reads those of `names` that are torch.save files of plain values.  `one_value`: each file becomes
 // one value.  A file with such a name that cannot be read is damage: trainers write nothing else
-// under these names.  A warning lists the other names, as left_out_finding does.  Throws: kIo,
-// kOutOfMemory, kInterrupted.
+// under these names.  A warning lists the other names, as left_out_finding does.  `kept`: see
+// there. Throws: kIo, kOutOfMemory, kInterrupted.
 TrainerFiles trainer_files(const std::filesystem::path& folder,
-                           const std::vector<std::string>& names, bool one_value);
+                           const std::vector<std::string>& names, bool one_value,
+                           bool kept = false);
 
 // Adds the files that a trainer saved beside the tag folders of DeepSpeed in `root`, each under its
 // name; a finding names files that are not read.
@@ -40,7 +41,8 @@ std::unique_ptr<StoredCheckpoint> with_trainer_files(std::unique_ptr<StoredCheck
                                                      const std::filesystem::path& root);
 
 // Returns a warning that lists files that are not read; none if these are only hidden ones and
-// descriptions (checkpoint_names.h).
-Findings left_out_finding(const std::vector<std::string>& names);
+// descriptions (checkpoint_names.h).  `kept`: the layout can be written for other ranks, and they
+// go along.
+Findings left_out_finding(const std::vector<std::string>& names, bool kept = false);
 
 }  // namespace fsdp::formats

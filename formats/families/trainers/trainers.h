@@ -96,6 +96,16 @@ bool is_universal_folder(const Listing& folder);
 // Throws: kMetaType, kDtype; what read_torch_file throws.
 std::unique_ptr<StoredCheckpoint> open_universal(const std::filesystem::path& folder);
 
+// The same folder for other ranks: ZeRO's partitions as DeepSpeed loads them there, a universal
+// checkpoint as it is.  The files beside it go along.
+// Requires: options.beside, and the whole content.
+// Throws: kUsage (world_size); kUnsupported naming a file if the lengths in it are not those that
+// DeepSpeed's rules give, or if ranks differ in what another number of ranks cannot be given;
+// kShardMissing; what open_torch_save and carried_files throw.
+std::unique_ptr<Output> plan_output(const Checkpoint& source, const Value& content,
+                                    const std::filesystem::path& destination,
+                                    const FrameworkOptions& options);
+
 }  // namespace deepspeed
 
 // Shards that each rank of FairScale's FSDP saved with torch.save, beside their metadata: joined

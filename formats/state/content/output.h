@@ -64,6 +64,9 @@ class Output : public Interface {
   // only for the output's own use.
   // Throws: the errors of copy_pieces, AtomicFile and AtomicFolder.
   virtual CopyResult write(const CopyOptions& options);
+  // Writes the files of a folder, which the caller commits; adds what was copied to `total`.
+  virtual void write_files(AtomicFolder& /*folder*/, const CopyOptions& /*options*/,
+                           CopyResult& /*total*/) {}
 
  protected:
   // Lifetime: the source outlives the output.
@@ -78,10 +81,8 @@ class Output : public Interface {
   OutputPlan plan_;
 
  private:
-  // Writes the files of a folder, or the one file, for which space was reserved; adds what was
-  // copied to `total`.  A derived class has the one that its plan asks for.
-  virtual void write_files(AtomicFolder& /*folder*/, const CopyOptions& /*options*/,
-                           CopyResult& /*total*/) {}
+  // Writes the one file, for which space was reserved.  A derived class has this or write_files, as
+  // its plan asks for.
   virtual void write_file(OutputFile& /*file*/, const CopyOptions& /*options*/,
                           CopyResult& /*total*/) {}
 };

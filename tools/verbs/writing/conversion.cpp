@@ -8,6 +8,7 @@
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/interrupt.h"
 #include "formats/bytes/base/text.h"
+#include "formats/bytes/store/place.h"
 #include "formats/changes/megatron/form.h"
 #include "formats/families/checks/content_check.h"
 #include "formats/families/dcp/megatron.h"
@@ -201,6 +202,14 @@ formats::NameRules strip_rules(const std::vector<std::string>& words) {
   return rules;
 }
 
+void refuse_selection(const CommonOptions& common, const std::string& word) {
+  if (common.keys.everything() || (word != "step" && word != "deepspeed")) return;
+  throw Error(ErrorCode::kUsage,
+              formats::cat("-k and --exclude would leave ", formats::escape(common.path),
+                           " without what its program needs; without them it keeps its layout"),
+              {Remedy::kOtherLayout});
+}
+
 std::string output_format_of(const ConversionOptions& conversion) {
   if (conversion.format == kShortHdf5) return "hdf5";
   if (!conversion.format.empty()) return conversion.format;
@@ -278,7 +287,18 @@ int convert_checkpoint(const std::string& verb, const ConversionOptions& convers
                        const CommonOptions& common, const Streams& streams,
                        const ContentChange& change) {
   const std::string format = output_format_of(conversion);
+  refuse_selection(common, format);
   Prepared prepared = prepare_conversion(format, conversion, common, streams, change);
+  const formats::CheckpointDescription& from = prepared.source->description();
+  if (formats::output_format(format)->group == OutputGroup::kOwn &&
+      (formats::kept_output_word(from) != format || !formats::is_folder(common.path) ||
+       !conversion.dtype.empty() || !conversion.strip_prefixes.empty())) {
+    throw Error(ErrorCode::kUsage,
+                formats::cat(formats::escape(common.path), ": is a ", formats::label_of(from),
+                             "; --to ", format,
+                             " writes a folder of that layout again, for other ranks, without "
+                             "--dtype and --strip-prefix"));
+  }
   return write_converted(verb, *prepared.source, prepared.content, format, conversion, common,
                          streams, std::move(prepared.extras), prepared.layout);
 }

@@ -36,6 +36,14 @@ class ConvertVerb : public Verb {
   ConversionOptions conversion_;
 };
 
+// Returns the words of all formats, those of folders that are only written again included.
+std::vector<std::string> every_format() {
+  std::vector<std::string> words = converted_formats();
+  for (std::string& word : formats::output_words({formats::OutputGroup::kOwn}))
+    words.push_back(std::move(word));
+  return words;
+}
+
 }  // namespace
 
 std::unique_ptr<Verb> make_consolidate() {
@@ -53,7 +61,7 @@ std::unique_ptr<Verb> make_convert() {
       std::vector<std::string>{
           "fsdp-ckpt convert full.pt full.h5",
           "fsdp-ckpt convert model.safetensors step-0 --to dcp --world-size 8"},
-      converted_formats(), true);
+      every_format(), true);
 }
 
 }  // namespace fsdp::cli

@@ -11,6 +11,7 @@
 #include "formats/families/dcp/output.h"
 #include "formats/front/create.h"
 #include "formats/front/open.h"
+#include "formats/front/step.h"
 #include "formats/state/content/content.h"
 #include "formats/state/rewrite/optimizer_ids.h"
 #include "tools/base/agreement.h"
@@ -52,27 +53,29 @@ class ShardVerb : public Verb {
     const auto source =
         formats::open_checkpoint(common.path, {common.allowed_globals, common.team});
     agree_on_source(common, common.path, *source);
-    std::string kept;  // not for a single file of a rank
-    if (keeps_ && layout_ != kDcpLayout && formats::is_folder(common.path))
-      kept = formats::kept_output_word(source->description());
-    // With the layout, other files of the folder go along.
-    if (kept.empty()) note_unread(common.path, *source, common, streams);
+    // Not for a single file of a rank.
+    const bool keeps = keeps_ && layout_ != kDcpLayout && formats::is_folder(common.path);
     const formats::Value content = selected_content(*source, common);
     check_globals(formats::with_own_tensors(*source, content), common);
     const formats::CopyCheck check = formats::check_before_copy(
         *source, content, [] { return formats::interrupted(); }, formats::LibraryTensors::kRefused,
         *common.team);
     ProducerNames producers;
-    const auto output = kept.empty() ? dcp_output(*source, content, producers, common)
-                                     : kept_output(*source, content, kept, producers, common);
+    auto output = keeps ? kept_output(*source, content, producers, common) : nullptr;
+    const bool kept = output != nullptr;
+    if (!kept) {
+      // With the layout, other files of the folder go along.
+      note_unread(common.path, *source, common, streams);
+      output = dcp_output(*source, content, producers, common);
+    }
     const std::int64_t from = source->description().ranks;
     const std::uint64_t cut = output->plan().cut_tensors;
     const std::uint64_t whole = output->plan().whole_tensors;
     ReportExtras extras;
-    extras.lines.push_back(cat(ranks_text(from), " to ", ranks_text(*world_size_), ": ",
-                               counted(cut, "tensor"),
-                               kept == "per-rank" ? " cut, " : " cut along dimension 0, ",
-                               formats::group_digits(whole), " whole"));
+    extras.lines.push_back(
+        cat(ranks_text(from), " to ", ranks_text(*world_size_), ": ", counted(cut, "tensor"),
+            kept && output->plan().format != "accelerate" ? " cut, " : " cut along dimension 0, ",
+            formats::group_digits(whole), " whole"));
     note_computed(check, extras);
     note_producers(producers, extras);
     extras.members.emplace_back("source_ranks", from);
@@ -98,11 +101,25 @@ class ShardVerb : public Verb {
                                     options);
   }
 
-  // Plans the output in the layout of the source.
+  // Plans the output in the layout of the source, or in those of its parts; null if it is not one
+  // that is kept.
   std::unique_ptr<formats::Output> kept_output(const formats::Checkpoint& source,
                                                const formats::Value& content,
-                                               const std::string& word, ProducerNames& producers,
+                                               ProducerNames& producers,
                                                const CommonOptions& common) const {
+    formats::CreateOptions options;
+    options.output = writing_.output(common);
+    options.world_size = *world_size_;
+    options.beside = {common.path, common.allowed_globals};
+    const std::string word = formats::kept_output_word(source.description());
+    std::unique_ptr<formats::Output> output;
+    if (word.empty()) {
+      output = source.description().format != "step"
+                   ? nullptr
+                   : formats::plan_step(source, writing_.destination, options,
+                                        {common.allowed_globals, common.team});
+      if (output == nullptr) return nullptr;
+    }
     if (!shard_.empty() || !replicate_.empty()) {
       throw Error(
           ErrorCode::kUsage,
@@ -110,14 +127,12 @@ class ShardVerb : public Verb {
               formats::escape(common.path), " is another one"),
           {Remedy::kOtherLayout});
     }
+    refuse_selection(common, word.empty() ? "step" : word);
     formats::Value whole = formats::with_values(source, content);
     whole = formats::with_integer_ids(source, whole);
     check_globals(whole, common);
     add_producers(whole, producers);
-    formats::CreateOptions options;
-    options.output = writing_.output(common);
-    options.world_size = *world_size_;
-    options.beside = {common.path, common.allowed_globals};
+    if (output != nullptr) return output;
     return formats::plan_output(word, source, whole, writing_.destination, options);
   }
 

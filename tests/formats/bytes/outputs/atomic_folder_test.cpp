@@ -66,9 +66,9 @@ TEST(AtomicFolder, names_of_files_are_plain_and_used_once) {
   TempDir dir;
   const auto folder = new_folder(dir / "out", {});
   for (const std::string& name :
-       {std::string(), std::string("."), std::string(".."), std::string("a/b/c"), std::string("a/"),
-        std::string("a/.."), std::string("../a"), std::string("/etc"), std::string("/etc/x"),
-        std::string("a\0b", 3)}) {
+       {std::string(), std::string("."), std::string(".."), std::string("a/b/c/d/e/f/g"),
+        std::string("a/"), std::string("a//b"), std::string("a/.."), std::string("a/../b"),
+        std::string("../a"), std::string("/etc"), std::string("/etc/x"), std::string("a\0b", 3)}) {
     expect_error(ErrorCode::kPath, "is not the name of a file in a folder",
                  [&] { folder->add_file(name); });
   }
@@ -196,13 +196,33 @@ TEST(AtomicFolder, a_killed_writer_leaves_the_old_one_and_the_next_takes_over) {
   EXPECT_EQ(names(dir.path()), std::set<std::string>{"out"});
 }
 
-TEST(AtomicFolder, a_leftover_with_a_folder_in_it_is_not_ours_to_remove) {
+TEST(AtomicFolder, a_leftover_with_deep_folders_in_it_is_not_ours_to_remove) {
   TempDir dir;
-  std::filesystem::create_directories(dir / ".out.fsdp-tmp/sub/inner");
-  write_file(dir / ".out.fsdp-tmp/a", "kept");
-  expect_error(ErrorCode::kExists, "holds 'sub/inner', which is not a regular file",
+  std::filesystem::create_directories(dir / ".out.fsdp-tmp/a/b/c/d/e/inner");
+  write_file(dir / ".out.fsdp-tmp/a/x", "kept");
+  expect_error(ErrorCode::kExists, "holds 'a/b/c/d/e/inner', which is not a regular file",
                [&] { new_folder(dir / "out", {}); });
-  EXPECT_EQ(content(dir / ".out.fsdp-tmp/a"), "kept");
+  EXPECT_EQ(content(dir / ".out.fsdp-tmp/a/x"), "kept");
+}
+
+TEST(AtomicFolder, folders_inside_it_may_hold_folders) {
+  TempDir dir;
+  for (const char* text : {"first", "second"}) {
+    const auto folder = new_folder(dir / "out", {.replace = true});
+    for (const char* name : {"step/zero/w/fp32.pt", "step/zero/b/fp32.pt", "step/m.pt", "x.json"})
+      folder->add_file(name).write_at(0, to_bytes(text));
+    folder->commit();
+    EXPECT_EQ(content(dir / "out/step/zero/b/fp32.pt"), text);
+  }
+  write_file(dir / "out/step/zero/w/mine.py", "kept");
+  expect_error(ErrorCode::kExists, "which is not a file of a checkpoint",
+               [&] { new_folder(dir / "out", {.replace = true}); });
+  std::filesystem::remove(dir / "out/step/zero/w/mine.py");
+  std::filesystem::create_directories(dir / ".out.fsdp-tmp/step/zero/w");
+  write_file(dir / ".out.fsdp-tmp/step/zero/w/left.pt", "left");
+  new_folder(dir / "out", {.replace = true})->add_file("only.pt");
+  EXPECT_EQ(content(dir / "out/step/m.pt"), "second");
+  EXPECT_FALSE(std::filesystem::exists(dir / ".out.fsdp-tmp"));
 }
 
 TEST(AtomicFolder, files_may_lie_in_folders_inside_it) {

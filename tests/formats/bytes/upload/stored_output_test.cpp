@@ -425,7 +425,7 @@ TEST_F(StoredOutputTest, a_failed_replacement_says_what_became_of_the_old_one) {
 
 TEST_F(StoredOutputTest, names_that_leave_the_folder_and_twins_are_refused) {
   StoredOutput output(*store_, kUrl, folder());
-  for (const char* name : {"", ".", "..", "a/..", "../a", "a/b/c", "/a", "a/"}) {
+  for (const char* name : {"", ".", "..", "a/..", "../a", "a/b/c/d/e/f/g", "/a", "a/"}) {
     test::expect_error(ErrorCode::kPath, "is not the name of a file in a folder",
                        [&] { output.add(name); });
   }

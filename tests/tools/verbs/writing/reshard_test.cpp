@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "formats/bytes/base/json.h"
+#include "formats/bytes/base/text.h"
 #include "tests/support/dcp_folder.h"
 #include "tests/support/pickle_stream.h"
 #include "tests/tools/run_cli.h"
@@ -16,6 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+using formats::cat;
 using testing::HasSubstr;
 
 TEST_F(CliTest, a_world_size_out_of_range_is_refused_with_the_range) {
@@ -202,6 +204,120 @@ TEST_F(TrainerFolder, goes_along_with_convert_too) {
   ASSERT_EQ(run_cli({"convert", source, path("out"), "--to", "accelerate", "-w", "2"}).status, 0);
   EXPECT_EQ(file_bytes(path("out") + "/rng_state_1.pth"), file_bytes(source + "/rng_state_1.pth"));
   EXPECT_TRUE(fs::exists(path("out") + "/trainer_state.json"));
+}
+
+// What the files hold is compared with DeepSpeed itself by tests/interop/check_deepspeed.py.
+TEST_F(CliTest, deepspeeds_partitions_stay_partitions_of_other_ranks) {
+  for (const char* name : {"deepspeed_zero2_w2", "deepspeed_zero3_w3"}) {
+    SCOPED_TRACE(name);
+    const bool third = std::string(name) == "deepspeed_zero3_w3";
+    const std::string source = copy_of(cat("frameworks/", name, "/ckpt"), name);
+    fs::create_directory(source + "/global_step1");
+    write_file(fs::path(source) / "global_step1/mp_rank_00_model_states.pt", "older");
+    write_file(fs::path(source) / "zero_to_fp32.py", "pass\n");
+    write_file(fs::path(source) / "mine.py", "pass\n");
+    const std::string out = path(cat(name, "_5"));
+    const CliResult done = run_cli({"reshard", source, out, "--world-size", "5", "--json"});
+    ASSERT_EQ(done.status, 0) << done.err;
+    EXPECT_THAT(done.out, HasSubstr("\"format\": \"deepspeed\""));
+    EXPECT_EQ(file_bytes(out + "/latest"), file_bytes(source + "/latest"));
+    EXPECT_TRUE(fs::exists(out + "/zero_to_fp32.py"));
+    EXPECT_FALSE(fs::exists(out + "/mine.py"));
+    EXPECT_FALSE(fs::exists(out + "/global_step1"));
+    const std::string tag = out + "/global_step2/";
+    EXPECT_TRUE(fs::exists(tag + "bf16_zero_pp_rank_4_mp_rank_00_optim_states.pt"));
+    EXPECT_EQ(fs::exists(tag + "zero_pp_rank_4_mp_rank_00_model_states.pt"), third);
+    const CliResult read = run_cli({"verify", out, "--json"});
+    EXPECT_EQ(read.status, 0) << read.out;
+    EXPECT_THAT(run_cli({"inspect", out, "--json"}).out, HasSubstr("\"ranks\": 5"));
+    EXPECT_EQ(run_cli({"diff", source, out, "--exclude", "dp_world_size"}).status, 0);
+    // Back again, by the tag folder alone.
+    const std::string back = path(cat(name, "_back"));
+    ASSERT_EQ(run_cli({"convert", tag, back, "--to", "deepspeed", "-w", third ? "3" : "2"}).status,
+              0);
+    EXPECT_FALSE(fs::exists(back + "/latest"));
+    EXPECT_EQ(run_cli({"diff", source, back}).status, 0);
+    EXPECT_EQ(run_cli({"reshard", tag, back, "-w", "1", "--force"}).status, 0);
+  }
+}
+
+TEST_F(CliTest, deepspeeds_partitions_are_written_whole_or_refused) {
+  const std::string source = copy_of("frameworks/deepspeed_zero3_w3/ckpt", "zero3");
+  const auto refused = [&](std::vector<std::string> more, const std::string& why) {
+    std::vector<std::string> words = {"reshard", source, path("out"), "-w", "2"};
+    words.insert(words.end(), more.begin(), more.end());
+    const CliResult done = run_cli(words);
+    EXPECT_EQ(done.status, 2) << done.out;
+    EXPECT_THAT(done.err, HasSubstr(why));
+    EXPECT_FALSE(fs::exists(path("out")));
+  };
+  refused({"-k", "model.**"}, "-k and --exclude would leave");
+  refused({"--shard", "model.**"}, "--layout dcp");
+  EXPECT_EQ(
+      run_cli({"convert", source, path("out"), "--to", "deepspeed", "--dtype", "bf16"}).status, 2);
+  EXPECT_EQ(
+      run_cli({"convert", golden_path("2.11.0/minimal/ckpt"), path("out"), "--to", "per-rank"})
+          .status,
+      2);
+  // A rank of another save.
+  fs::copy_file(golden_path("frameworks/deepspeed_zero2_w2/ckpt/global_step2/"
+                            "bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt"),
+                source + "/global_step2/bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt",
+                fs::copy_options::overwrite_existing);
+  refused({}, "error[");
+}
+
+TEST_F(CliTest, universal_checkpoints_are_the_same_for_any_number_of_ranks) {
+  const std::string source = copy_of("frameworks/deepspeed_universal3_w3/ckpt", "universal");
+  for (const char* replaced : {"", "--force"}) {
+    std::vector<std::string> words = {"reshard", source, path("out"), "-w", "7"};
+    if (*replaced != '\0') words.emplace_back(replaced);
+    const CliResult done = run_cli(words);
+    ASSERT_EQ(done.status, 0) << done.err;
+    EXPECT_THAT(done.out, HasSubstr("the same for any number of ranks"));
+  }
+  for (const auto& entry : fs::recursive_directory_iterator(source)) {
+    if (!entry.is_regular_file()) continue;
+    const fs::path name = entry.path().lexically_relative(source);
+    EXPECT_EQ(file_bytes(path("out") + "/" + name.string()), file_bytes(entry.path().string()))
+        << name;
+  }
+  std::string damaged = file_bytes(source + "/zero/inp.weight/exp_avg.pt");
+  damaged[damaged.size() * 2 / 3] ^= 1;
+  write_file(fs::path(source) / "zero/inp.weight/exp_avg.pt", damaged);
+  EXPECT_EQ(run_cli({"reshard", source, path("bad"), "-w", "2"}).status, 2);
+  EXPECT_FALSE(fs::exists(path("bad")));
+}
+
+TEST_F(CliTest, a_step_with_several_parts_stays_one) {
+  const std::string step = path("global_step_100");
+  for (const char* part : {"actor", "critic"}) {
+    fs::create_directories(step);
+    fs::copy(golden_path("frameworks/accelerate_fsdp1_sharded_per_rank_w2/ckpt"),
+             cat(step, "/", part), fs::copy_options::recursive);
+    fs::create_directory(cat(step, "/", part, "/huggingface"));
+    write_file(fs::path(step) / part / "huggingface/config.json", "{}\n");
+  }
+  fs::copy_file(step + "/actor/scheduler.bin", step + "/data.pt");
+  const CliResult done = run_cli({"reshard", step, path("out"), "-w", "3"});
+  ASSERT_EQ(done.status, 0) << done.err;
+  for (const char* part : {"actor", "critic"}) {
+    EXPECT_TRUE(fs::exists(cat(path("out"), "/", part, "/pytorch_model_fsdp_0/__2_0.distcp")));
+    EXPECT_TRUE(fs::exists(cat(path("out"), "/", part, "/huggingface/config.json")));
+    EXPECT_EQ(run_cli({"diff", cat(step, "/", part), cat(path("out"), "/", part)}).status, 0);
+  }
+  EXPECT_EQ(file_bytes(path("out") + "/data.pt"), file_bytes(step + "/data.pt"));
+  EXPECT_EQ(run_cli({"verify", path("out")}).status, 0);
+  EXPECT_EQ(run_cli({"reshard", step, path("out"), "-w", "2", "--force"}).status, 0);
+  const CliResult narrowed = run_cli({"reshard", step, path("no"), "-w", "3", "-k", "actor.**"});
+  EXPECT_EQ(narrowed.status, 2);
+  EXPECT_THAT(narrowed.err, HasSubstr("--layout dcp"));
+  // A part that has no layout for ranks.
+  fs::copy(golden_path("frameworks/trainer_bin/ckpt"), step + "/ref", fs::copy_options::recursive);
+  const CliResult mixed = run_cli({"reshard", step, path("no"), "-w", "3"});
+  EXPECT_EQ(mixed.status, 2);
+  EXPECT_THAT(mixed.err, HasSubstr("global_step_100/ref: is a Hugging Face Trainer's checkpoint"));
+  EXPECT_FALSE(fs::exists(path("no")));
 }
 
 TEST_F(CliTest, files_of_ranks_on_a_mesh_of_two_dimensions_are_refused_by_name) {
