@@ -202,12 +202,12 @@ formats::NameRules strip_rules(const std::vector<std::string>& words) {
   return rules;
 }
 
-void refuse_selection(const CommonOptions& common, const std::string& word) {
+void refuse_selection(const CommonOptions& common, const std::string& word, Hint hint) {
   if (common.keys.everything() || (word != "step" && word != "deepspeed")) return;
   throw Error(ErrorCode::kUsage,
               formats::cat("-k and --exclude would leave ", formats::escape(common.path),
                            " without what its program needs; without them it keeps its layout"),
-              {Remedy::kOtherLayout});
+              std::move(hint));
 }
 
 std::string output_format_of(const ConversionOptions& conversion) {

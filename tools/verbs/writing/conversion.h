@@ -81,8 +81,8 @@ using ContentChange = std::function<Changed(const formats::Checkpoint& source,
                                             const formats::Value& content, ReportExtras& extras)>;
 
 // Refuses to narrow a checkpoint that keeps a layout which needs all of it.  `word`: of the
-// output's format.  Throws: kUsage.
-void refuse_selection(const CommonOptions& common, const std::string& word);
+// output's format.  Throws: kUsage with `hint`.
+void refuse_selection(const CommonOptions& common, const std::string& word, Hint hint = {});
 
 // Returns the name of the output's format: by --to, else by the destination's suffix.  Throws:
 // kUsage.

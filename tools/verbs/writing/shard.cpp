@@ -127,7 +127,7 @@ class ShardVerb : public Verb {
               formats::escape(common.path), " is another one"),
           {Remedy::kOtherLayout});
     }
-    refuse_selection(common, word.empty() ? "step" : word);
+    refuse_selection(common, word.empty() ? "step" : word, {Remedy::kOtherLayout});
     formats::Value whole = formats::with_values(source, content);
     whole = formats::with_integer_ids(source, whole);
     check_globals(whole, common);
