@@ -38,7 +38,7 @@ def engine_on(rank, world, seed, stage, half=False, universal=False, **zero):
     """Returns an engine with two parameter groups, a tied weight where the stage allows it, a frozen block, and a scheduler."""
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world), LOCAL_WORLD_SIZE=str(world), LOCAL_SIZE=str(world),
                       MASTER_ADDR="127.0.0.1", MASTER_PORT="29500")
-    deepspeed.comm.torch.build_shm_op = lambda: None   # it would be compiled
+    sys.modules["deepspeed.comm.torch"].build_shm_op = lambda: None   # it would be compiled; the attribute deepspeed.comm.torch is PyTorch
     deepspeed.logger.setLevel("ERROR")
     deepspeed.init_distributed("gloo", verbose=False, auto_mpi_discovery=False)
     torch.manual_seed(seed)
