@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <map>
 #include <set>
+#include <system_error>
 #include <unordered_map>
 #include <utility>
 
@@ -14,6 +15,7 @@
 #include "formats/bytes/base/interrupt.h"
 #include "formats/bytes/base/text.h"
 #include "formats/bytes/outputs/atomic_file.h"
+#include "formats/bytes/store/place.h"
 #include "formats/changes/edit/splice.h"
 #include "formats/families/checks/content_check.h"
 #include "formats/families/runs/formats.h"
@@ -274,7 +276,7 @@ class SalvageVerb : public Verb {
     try {
       return formats::format_from_suffix(writing_.destination);
     } catch (const Error&) {
-      const std::string own = formats::own_output_word(description);
+      std::string own = formats::own_output_word(description);
       if (own.empty()) throw;
       return own;
     }
@@ -306,6 +308,12 @@ class SalvageVerb : public Verb {
     options.replace = writing_.force;
     options.sync = writing_.sync;
     options.make_folders = true;
+    // One that is there tells of another output.
+    std::error_code failed;
+    if (writing_.force && !formats::in_store(beside)) std::filesystem::remove(beside, failed);
+    if (failed)
+      throw Error(ErrorCode::kIo,
+                  cat(formats::escape(beside), ": removing the old report: ", failed.message()));
     const auto file = formats::new_file(beside, options);
     Json::Object object{
         {"schema", "fsdp-ckpt/salvage/1"}, {"path", common.path}, {"output", writing_.destination}};

@@ -47,7 +47,7 @@ TEST(CutArchive, a_damaged_directory_is_made_again_and_the_bytes_are_those_of_to
   auto bytes = test::read_data("golden/2.11.0/nested_pt/full.pt");
   const auto original = bytes;
   bytes[bytes.size() - 150] ^= std::byte{1};
-  bytes[0x40] ^= std::byte{1};  // padding in front of a payload
+  bytes[0x3F] ^= std::byte{1};  // padding in front of a payload
   const MemorySource damaged(bytes);
   const auto rebuilt = with_new_directory(damaged);
   EXPECT_EQ(read_bytes(*rebuilt, 0, rebuilt->size()), original);
