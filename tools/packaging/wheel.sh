@@ -35,7 +35,7 @@ defines=()
 for option in FSDP_STATIC=ON FSDP_WITH_HDF5=ON FSDP_PYTHON=OFF "$@"; do
   defines+=("--config-settings=cmake.define.$option")
 done
-"$PYTHON" -m pip wheel -q --disable-pip-version-check --no-deps --no-build-isolation -w "$work/plain" "--config-settings=build-dir=$BUILD" \
+"$PYTHON" -m pip wheel -q --disable-pip-version-check --no-deps --no-build-isolation -w "$work/plain" "--config-settings=build-dir=$BUILD" --config-settings=wheel.py-api=py3 \
   "${defines[@]}" .
 
 made=()
