@@ -329,7 +329,7 @@ bool is_carried_of_rank_0(std::string_view name, std::int64_t ranks) {
 }
 
 bool is_carried_name(std::string_view name) {
-  return is_member_name(name) || is_description_name(name);
+  return is_member_name(name) || is_description_name(name) || name == "latest_universal";
 }
 
 }  // namespace fsdp::formats
