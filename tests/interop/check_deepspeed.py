@@ -152,7 +152,7 @@ def goes_on(tmp, before, after, **how):
         torch.save({"cpu": torch.arange(4) + rank}, os.path.join(folder, f"rng_state_{rank}.pth"))
     run("reshard", folder, out, "--world-size", str(after))
     run("verify", out)
-    run("diff", folder, out, "-k", "model.**", "-k", "optimizer.**")
+    run("diff", folder, out, "-k", "model.**", "-k", "optimizer.state.**" if "sub_group_size" in how else "optimizer.**")
     program = ["zero_to_fp32.py"] if os.path.exists(os.path.join(folder, "zero_to_fp32.py")) else []
     states = ["rng_state.pth"] if after == 1 else [f"rng_state_{r}.pth" for r in range(min(before, after))]   # as the Trainer names them
     expected = sorted([TAG, "latest", "trainer_state.json", "merges.txt", *program, *states])
@@ -194,7 +194,7 @@ def universal_stays(tmp, stage):
     text = run("reshard", folder, out, "--world-size", "3")
     check("any number of ranks" in text, text)
     for root, _, files in os.walk(folder):
-        for name in files:
+        for name in [n for n in files if n == "zero_to_fp32.py" or not n.endswith(".py")]:
             path = os.path.join(root, name)
             other = os.path.join(out, os.path.relpath(path, folder))
             check(open(path, "rb").read() == open(other, "rb").read(), other)

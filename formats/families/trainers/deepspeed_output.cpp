@@ -193,7 +193,31 @@ class ZeroOutput : public Output {
       group_numel_.push_back(begin);
       groups_.push_back(std::move(parameters));
     }
+    if (stage_ == 3) join_sub_groups(needed(zero, kOptimizer, optimizers_[0]));
     check_sizes(zero);
+  }
+
+  // Stage 3: 'param_shapes' lists sub-groups; joins those of each group of the optimizer.
+  void join_sub_groups(const Value& optimizer) {
+    std::vector<FlatParameters> joined_groups;
+    std::size_t next = 0;
+    for (const Value& group : needed(optimizer, "param_groups", optimizers_[0]).items()) {
+      FlatParameters all;
+      const Value* const params = member(group, "params");
+      const auto numbers = params == nullptr ? std::nullopt : integers(*params);
+      if (!numbers) refuse(optimizers_[0], "'param_groups' does not number flat tensors");
+      for (const std::int64_t number : *numbers) {
+        if (number != static_cast<std::int64_t>(next) || next >= groups_.size())
+          refuse(optimizers_[0], "'param_groups' does not number the sub-groups in their order");
+        all.insert(all.end(), groups_[next].begin(), groups_[next].end());
+        ++next;
+      }
+      joined_groups.push_back(std::move(all));
+    }
+    if (next != groups_.size())
+      refuse(optimizers_[0],
+             cat("'param_groups' has ", next, " sub-groups, 'param_shapes' ", groups_.size()));
+    groups_ = std::move(joined_groups);
   }
 
   // Checks that the rules give the lengths that the files have.
@@ -212,22 +236,9 @@ class ZeroOutput : public Output {
                                  "that DeepSpeed's rules give for ",
                                  from_, " ranks"));
     }
-    if (stage_ == 3) return check_param_groups(needed(zero, kOptimizer, optimizers_[0]));
-    if (needed(zero, "base_optimizer_state", optimizers_[0]).kind() == ValueKind::kList)
+    if (stage_ != 3 &&
+        needed(zero, "base_optimizer_state", optimizers_[0]).kind() == ValueKind::kList)
       refuse(optimizers_[0], "is an elastic checkpoint, which DeepSpeed does not load anymore");
-  }
-
-  // Stage 3: checks that the groups have the numbers of the sub-groups that the rules give.
-  void check_param_groups(const Value& optimizer) const {
-    std::vector<std::size_t> owners;
-    (void)flat_groups(from_, &owners);
-    const auto groups = needed(optimizer, "param_groups", optimizers_[0]).items();
-    for (std::size_t g = 0; g < groups.size(); ++g) {
-      const Value* const params = member(groups[g], "params");
-      if (params == nullptr || integers(*params) != numbers_of(owners, g))
-        refuse(optimizers_[0], cat("'param_groups': group ", g,
-                                   " has other sub-groups than DeepSpeed's rules give"));
-    }
   }
 
   static std::vector<std::int64_t> numbers_of(const std::vector<std::size_t>& owners,
@@ -264,7 +275,7 @@ class ZeroOutput : public Output {
         begun = false;
         numel = 0;
       }
-      if (groups_[g].empty()) out.emplace_back();
+      if (groups_[g].empty() && stage_ != 3) out.emplace_back();
       if (owners != nullptr) owners->resize(out.size(), g);
     }
     return out;
@@ -444,11 +455,31 @@ class ZeroOutput : public Output {
     return Value::list(std::move(out));
   }
 
+  // Stage 3: the shapes by sub-groups of the new ranks.
+  Value shapes_of(const Value& old) const {
+    std::map<std::string, Value> known;
+    for (const Value& group : old.items()) {
+      for (const auto& [key, shape] : entries_of(group)) {
+        if (key.as_string() != nullptr) known.emplace(*key.as_string(), shape);
+      }
+    }
+    std::vector<Value> out;
+    for (const FlatParameters& group : flat_groups(to_)) {
+      std::vector<Value::Entry> entries;
+      for (const FlatParameter& parameter : group)
+        entries.emplace_back(Value::string(parameter.name), known[parameter.name]);
+      out.push_back(old.items().empty() ? Value::dict(std::move(entries))
+                                        : mapping_like(old.items()[0], std::move(entries)));
+    }
+    return Value::list(std::move(out));
+  }
+
   // Returns the object of a model's file for `rank` of the new ranks.
   Value model_root(const Value& root,
                    const std::function<Value(const FlatParameter&)>& part) const {
     return with_entries(root, [&](const std::string& name, const Value& value) -> Value {
       if (name == "dp_world_size") return Value::integer(to_);
+      if (name == "param_shapes" && stage_ == 3) return shapes_of(value);
       if (name != "frozen_param_fragments" || stage_ != 3 || value.is_none()) return value;
       const Value& shapes = needed(root, "frozen_param_shapes", models_[0]);
       return with_entries(value, [&](const std::string& key, const Value&) {
