@@ -7,6 +7,7 @@
 
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
+#include "formats/bytes/files/checkpoint_names.h"
 #include "formats/bytes/files/file.h"
 #include "formats/bytes/store/place.h"
 #include "formats/bytes/store/snapshot.h"
@@ -115,7 +116,8 @@ std::unique_ptr<StoredCheckpoint> open_file(const fs::path& path, const OpenOpti
   if (name.ends_with(".safetensors"))
     return safetensors::open_file(path);  // its reader reports the error
   // A configuration beside the weights.
-  const bool in_one = !in_store(path) && format_of(Listing(folder)) != nullptr;
+  const bool in_one =
+      !in_store(path) && !is_checkpoint_name(name) && format_of(Listing(folder)) != nullptr;
   throw Error(
       ErrorCode::kUnknownFormat,
       cat(file->name(), ": is not a checkpoint: neither a torch.save, safetensors nor HDF5 file",

@@ -275,7 +275,7 @@ TEST(Rename, rules_that_match_nothing_are_refused) {
     rename(trained(), renames({{"a", "x"}, {"c", "d"}}));
   });
   expect_error(ErrorCode::kRekeyUnused, "'modle.' matches nothing; did you mean 'model'?", [] {
-    rename(trained(), renames({{"modle.", "x"}}));
+    rename(trained(), renames({{"modle.", "x."}}));
   });
   NameRules drop;
   drop.drop = {"modle.**"};

@@ -229,7 +229,7 @@ TEST_F(CliTest, deepspeeds_partitions_stay_partitions_of_other_ranks) {
     EXPECT_EQ(fs::exists(tag + "zero_pp_rank_4_mp_rank_00_model_states.pt"), third);
     const CliResult read = run_cli({"verify", out, "--json"});
     EXPECT_EQ(read.status, 0) << read.out;
-    EXPECT_THAT(run_cli({"inspect", out, "--json"}).out, HasSubstr("\"ranks\": 5"));
+    EXPECT_THAT(run_cli({"inspect", out, "--json"}).out, HasSubstr("\"ranks\":5"));
     EXPECT_EQ(run_cli({"diff", source, out, "--exclude", "dp_world_size"}).status, 0);
     // Back again, by the tag folder alone.
     const std::string back = path(cat(name, "_back"));
