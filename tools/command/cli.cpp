@@ -159,7 +159,7 @@ std::string parse_message(const CLI::ParseError& error, const CLI::App& app,
       return unknown(arg);
   }
   if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr) {
-    if (const std::string value = missing_value(error, verb); !value.empty()) return value;
+    if (std::string value = missing_value(error, verb); !value.empty()) return value;
   }
   if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr)
     return formats::cat(formats::escape(error.what()), ": ", command_of(verb));

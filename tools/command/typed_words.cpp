@@ -242,7 +242,7 @@ std::string option_remedy(const VerbRecord& verb, const std::string& option) {
     return cat("; did you mean ", record.names.back(), record.type.empty() ? "" : " ", record.type,
                " (", lowered(record.help.substr(0, record.help.find_first_of(":;"))), ")?");
   };
-  const std::string help = cat("; see fsdp-ckpt ", verb.name, " --help");
+  std::string help = cat("; see fsdp-ckpt ", verb.name, " --help");
   const std::string command = command_of(verb);
   for (const Meant& meant : kOptions) {
     if (!lists(meant.typed, name)) continue;
