@@ -113,7 +113,7 @@ class Checks:
         return path
 
     def run(self, environment, *words, status=0, said=""):
-        return check_packages.wanted(check_packages.in_root(self.root, "/fsdp-ckpt", *words), status, said, env=environment)
+        return check_packages.wanted(check_packages.in_root(self.root, "/fsdp-ckpt", *words), status, said, env={**environment, "TMPDIR": "/tmp"})
 
     def same(self, name):
         path = os.path.join(self.root, name)

@@ -72,6 +72,8 @@ class Answer:
         text = re.sub(r", [0-9.]+ \w+/s$", "", text, flags=re.MULTILINE)
         for place, word in places:
             text = text.replace(place, word)
+        # A store is not asked for what lies above.
+        text = re.sub(r"; fsdp-ckpt inspect \S+ shows what is there$", "", text, flags=re.MULTILINE)
         return self.status, text, self.written
 
 

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "formats/bytes/store/hidden_files.h"
 
+#include <atomic>
 #include <utility>
 
 namespace fsdp::formats {
 namespace {
 
-thread_local const std::set<std::filesystem::path>* hidden = nullptr;
+std::atomic<const std::set<std::filesystem::path>*> hidden = nullptr;
 
 }  // namespace
 
@@ -19,7 +20,8 @@ HiddenFiles::~HiddenFiles() {
 }
 
 bool is_hidden(const std::filesystem::path& path) {
-  return hidden != nullptr && hidden->contains(path);
+  const std::set<std::filesystem::path>* const paths = hidden;
+  return paths != nullptr && paths->contains(path);
 }
 
 }  // namespace fsdp::formats

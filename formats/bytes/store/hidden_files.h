@@ -7,7 +7,8 @@
 
 namespace fsdp::formats {
 
-// Hides files from this thread as long as the object exists.  Objects must not overlap.
+// Hides files from this process, whose threads may look for them, as long as the object exists.
+// Objects must not overlap.
 class HiddenFiles {
  public:
   // `paths`: the folder's path, as it is opened, with the files' relative ones behind it.
@@ -20,7 +21,7 @@ class HiddenFiles {
   std::set<std::filesystem::path> paths_;
 };
 
-// Returns whether the file is hidden from this thread.
+// Returns whether the file is hidden.
 bool is_hidden(const std::filesystem::path& path);
 
 }  // namespace fsdp::formats
