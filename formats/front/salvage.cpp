@@ -402,10 +402,8 @@ class Judge {
     const auto fault = by_key_.find(tensor.key);
     const bool hole = fault != by_key_.end() && fault->second->code == ErrorCode::kHole;
     if (fault != by_key_.end()) out.why = keyless_text(*fault->second);
-    const bool misnamed =
-        checkpoint_.description().format == "dcp" && joined(tensor.path) != tensor.key;
-    if (misnamed && out.why.empty())
-      out.why = cat("its place is ", quote(joined(tensor.path), 200), ", which is another name");
+    const bool misnamed = is_misnamed(tensor);
+    if (misnamed && out.why.empty()) out.why = misnamed_text(tensor);
     if (out.why.empty()) {
       out.state = unchecked ? Wholeness::kUnchecked : Wholeness::kWhole;
     } else {
@@ -416,15 +414,62 @@ class Judge {
     return out;
   }
 
+  // In folders of torch.distributed.checkpoint each value has bytes of its own.
+  bool is_shared(const ValueEntry& value) const {
+    if (checkpoint_.description().format != "dcp" || value.member || value.location.length == 0)
+      return false;
+    if (values_at_.empty()) {
+      for (const ValueEntry& one : checkpoint_.index().values) {
+        if (!one.member) ++values_at_[{one.location.file, one.location.offset}];
+      }
+    }
+    return values_at_.at({value.location.file, value.location.offset}) > 1;
+  }
+
+  // Folders of torch.distributed.checkpoint name an entry twice, by its key and by its path.
+  template <typename Entry>
+  bool is_misnamed(const Entry& entry) const {
+    return checkpoint_.description().format == "dcp" && joined(entry.path) != entry.key;
+  }
+  template <typename Entry>
+  static std::string misnamed_text(const Entry& entry) {
+    return cat("its place is ", quote(joined(entry.path), 200), ", which is another name");
+  }
+
   EntryState value_state(const ValueEntry& value) const {
     EntryState out{value.key};
     const auto fault = by_key_.find(value.key);
     if (fault != by_key_.end()) out.why = keyless_text(*fault->second);
     if (out.why.empty() && value.location.length != 0) out.why = fault_of(value.location);
     if (out.why.empty() && value.location.length == 0) out.why = fault_inside(value);
+    if (out.why.empty() && !value.member && is_misnamed(value)) out.why = misnamed_text(value);
+    if (out.why.empty() && is_shared(value)) out.why = "its bytes are those of another value, too";
     if (out.why.empty()) out.why = everywhere_;
-    if (!out.why.empty()) out.state = Wholeness::kLost;
+    if (!out.why.empty()) {
+      out.state = Wholeness::kLost;
+    } else if (!has_checksums(value.location.file)) {
+      out.state = Wholeness::kUnchecked;
+    }
     return out;
+  }
+
+  // Returns whether checksums cover the values in a file: those of archives, or a seal.
+  bool has_checksums(std::uint32_t file) const {
+    if (file >= sealed_.size()) return false;
+    if (sealed_[file]) return true;
+    const auto known = archives_.find(file);
+    if (known != archives_.end()) return known->second;
+    bool archive = false;
+    try {
+      archive = sniff_torch_stream(*file_at(folder() / places_[file])) == TorchStream::kZip;
+    } catch (const Error& error) {
+      if (is_no_answer(error.code())) throw;
+    }
+    return archives_[file] = archive;
+  }
+
+  fs::path folder() const {
+    return kind_of_place(path_) == PlaceKind::kFolder ? path_ : folder_of_place(path_);
   }
 
   // Returns what is wrong with a value that has no place of its own: a name in it that may run
@@ -469,11 +514,9 @@ class Judge {
         out_.mixed = out_.mixed || steps != files.begin()->second;
       }
     }
-    const fs::path folder =
-        kind_of_place(path_) == PlaceKind::kFolder ? path_ : folder_of_place(path_);
     for (std::size_t f = 0; f < places_.size(); ++f) {
       if (out_.files[f].bytes && !in_store(path_)) {
-        if (const auto times = times_at(folder / places_[f]))
+        if (const auto times = times_at(folder() / places_[f]))
           out_.files[f].modified_ns = times->modified_ns;
       }
     }
@@ -581,10 +624,12 @@ class Judge {
   std::vector<std::vector<Bad>> bad_;                     // of each file
   std::vector<bool> sealed_;                              // the file is as it was sealed
   std::map<std::size_t, std::string> unsealed_;           // files that differ, and are damaged
-  std::map<std::string, const Finding*> by_key_;          // findings without a place in a file
-  std::map<std::string, const Finding*> left_out_;        // warnings about keys
-  std::set<std::string> unlike_;                          // keys of which copies differ
-  std::string everywhere_;                                // damage that touches every key; empty
+  mutable std::map<std::uint32_t, bool> archives_;        // see has_checksums
+  mutable std::map<std::pair<std::uint32_t, std::uint64_t>, int> values_at_;  // by their places
+  std::map<std::string, const Finding*> by_key_;    // findings without a place in a file
+  std::map<std::string, const Finding*> left_out_;  // warnings about keys
+  std::set<std::string> unlike_;                    // keys of which copies differ
+  std::string everywhere_;                          // damage that touches every key; empty
 };
 
 // Looks for tensors that are lost in files with damage in those of other ranks.

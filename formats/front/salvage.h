@@ -74,8 +74,8 @@ struct SalvageOptions {
 // A chunk is whole if its bytes are all there and no finding of `verify` (of damage, unsafe or
 // unknown) touches them: its archive is sound, its checksums match, its dtype and shape are those
 // of the index, and no other item shares its bytes.  A tensor is whole if its chunks are, tile it,
-// and its name agrees with its path.  A file that differs from its seal although every checksum in
-// it is right is another file: nothing in it is whole.
+// and its name agrees with its path; no checksum covers names.  A file that differs from its seal
+// although every checksum in it is right is another file: nothing in it is whole.
 //
 // Note [metadata made again]
 // If `.metadata` of a folder of torch.distributed.checkpoint is missing, damaged, or not the sealed

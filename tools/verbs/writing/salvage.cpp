@@ -407,7 +407,7 @@ class SalvageVerb : public Verb {
     const std::int64_t unchecked = counts["unchecked"];
     if (unchecked != 0) {
       extras.lines.push_back(
-          cat("not checked: ", counted(static_cast<std::uint64_t>(unchecked), "tensor"),
+          cat("not checked: ", counted(static_cast<std::uint64_t>(unchecked), "key"),
               unchecked == 1 ? " carries" : " carry", " no checksum"));
     }
     Json::Array files;
