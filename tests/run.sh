@@ -52,6 +52,7 @@ need_others() {
   need_frameworks_corpus
   need_packaging
   need_release
+  need_torches
   need_old_userland
 }
 begin need_others
@@ -69,7 +70,8 @@ settings+=(-DFSDP_TEST_TRAINERS_PYTHON="$TRAINERS_PYTHON" -DFSDP_TEST_CORPUS="$C
 if [ $TIER = all ]; then
   settings+=(-DFSDP_TEST_PRODUCERS_PYTHON="$PRODUCERS_PYTHON" -DFSDP_TEST_REMOTE_PYTHON="$REMOTE_PYTHON"
     -DFSDP_TEST_FRAMEWORKS_CORPUS="$FRAMEWORKS_CORPUS" -DFSDP_TEST_PACKAGING_PYTHON="$PACKAGING_PYTHON"
-    -DFSDP_TEST_RELEASE_PYTHON="$RELEASE_PYTHON" -DFSDP_TEST_STATIC_SOURCES="$STATIC_SOURCES" -DFSDP_TEST_OLD_USERLAND="$OLD_USERLAND")
+    -DFSDP_TEST_RELEASE_PYTHON="$RELEASE_PYTHON" -DFSDP_TEST_STATIC_SOURCES="$STATIC_SOURCES" -DFSDP_TEST_OLD_USERLAND="$OLD_USERLAND"
+    -DFSDP_TEST_TORCHES="$TORCHES")
 fi
 step "configure for all tests" configure ci "${settings[@]}"
 step "build for all tests" cmake --build --preset ci -j "$JOBS"

@@ -321,6 +321,20 @@ def truth_of_torch(bench):
         return {path: item for path, item in json.load(file)["items"].items() if "sha256" in item}
 
 
+def with_torch(bench, minor, env):
+    """Runs tests/python/tensors_test.py in an environment that sees PyTorch, where there is one for this Python; returns its version."""
+    places = [os.path.join(bench.options.torches or "", name) for name in (f"3.{minor}", "shared")]
+    if not bench.options.torches or not os.path.isdir(places[0]):
+        return ""
+    python = os.path.join(env["PATH"], "python")
+    site = wanted([python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], env=env).strip()
+    with open(os.path.join(site, "pytorch.pth"), "w", encoding="utf-8") as file:
+        file.write("".join(place + "\n" for place in (places[:1] if minor == 9 else places)))
+    env = {**env, "FSDP_TEST_DATA": os.path.abspath(bench.options.data), "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    wanted([python, os.path.abspath(bench.options.tensors_test)], env=env, said="OK")
+    return " with PyTorch " + wanted([python, "-c", "import torch; print(torch.__version__)"], env=env).strip()
+
+
 def native(bench):
     truth, wheels = truth_of_torch(bench), bench.wheels()
     if len(wheels) == 1:
@@ -353,7 +367,7 @@ def native(bench):
                 check(said == truth, f"Python 3.{minor}, {source}: tensors differ from PyTorch's")
             page = wanted([python, "-c", "import sys, fsdp_ckpt; print(fsdp_ckpt.inspect(sys.argv[1])._repr_html_())", bench.source], env=bare)
             check("<table" in page and "app.model.emb.weight" in page, f"Python 3.{minor}: the page for notebooks")
-            seen.append(f"3.{minor}")
+            seen.append(f"3.{minor}" + with_torch(bench, minor, bare))
     check(any("without" not in one for one in seen), f"no Python here has a wheel with a native part: {seen}, {sorted(wheels)}")
     print(f"Python {', '.join(seen)}; wheels {', '.join(sorted(wheels))}; {'files and s3' if url else 'files'}")
 
@@ -412,7 +426,7 @@ def old_userland(bench):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("case")
-    for name in ("tool", "dist", "version", "userland", "module-test"):
+    for name in ("tool", "dist", "version", "userland", "module-test", "torches", "tensors-test"):
         parser.add_argument("--" + name)
     parser.add_argument("--remote", action="store_true", help="this Python has the packages of requirements-remote.txt")
     parser.add_argument("--data", required=True)

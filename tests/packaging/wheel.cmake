@@ -3,6 +3,7 @@
 set(FSDP_TEST_PACKAGING_PYTHON "" CACHE FILEPATH "A Python with the packages of tests/support/requirements-packaging.txt")
 set(FSDP_TEST_STATIC_SOURCES "" CACHE PATH "What tools/packaging/static_sources.sh fetched")
 set(FSDP_TEST_OLD_USERLAND "" CACHE PATH "A root file system of Debian 11 with python3-venv")
+set(FSDP_TEST_TORCHES "" CACHE PATH "PyTorch for several Pythons, as need_torches of tests/support/provision.sh makes it")
 
 add_executable(packages_without_calls without_calls.cpp)
 target_include_directories(packages_without_calls PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/../fault)
@@ -46,8 +47,8 @@ if(FSDP_TEST_REMOTE_PYTHON)
   set(native ${FSDP_TEST_REMOTE_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/check_packages.py --remote)
 endif()
 add_test(NAME packages.native COMMAND ${native} native --dist ${dist} --data ${FSDP_TEST_DATA} --version ${PROJECT_VERSION}
-  --without $<TARGET_FILE:packages_without_calls>)
-set_tests_properties(packages.native PROPERTIES LABELS packages TIMEOUT 600 SKIP_RETURN_CODE 77 FIXTURES_REQUIRED packages)
+  --without $<TARGET_FILE:packages_without_calls> --torches=${FSDP_TEST_TORCHES} --tensors-test ${CMAKE_CURRENT_SOURCE_DIR}/../python/tensors_test.py)
+set_tests_properties(packages.native PROPERTIES LABELS packages TIMEOUT 900 SKIP_RETURN_CODE 77 FIXTURES_REQUIRED packages)
 if(FSDP_TEST_REMOTE_PYTHON)
   add_test(NAME packages.urls COMMAND ${FSDP_TEST_REMOTE_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/check_urls.py --dist ${dist} --data ${FSDP_TEST_DATA}
     --version ${PROJECT_VERSION})

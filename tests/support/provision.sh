@@ -17,6 +17,7 @@
 #   need_docs               sets DOCS_PYTHON to one with those of requirements-docs.txt
 #   need_module             sets MODULE_PYTHON to one with those of requirements-module.txt too
 #   need_release            sets RELEASE_PYTHON to one with those of requirements-release.txt
+#   need_torches            sets TORCHES to a folder with PyTorch for each Python that pyenv has, or to nothing without pyenv
 #   need_old_userland       sets OLD_USERLAND to a root file system of Debian 11, or to nothing where none can be made
 #   need_fuzz_compiler      sets FUZZ_CXX to a clang++ that builds the fuzz targets
 #   configure PRESET...     cmake --preset, unharmed by an earlier configure that failed
@@ -375,6 +376,38 @@ need_packaging() {
     flock 9
     PYTHON=$PACKAGING_PYTHON step "sources of isa-l and libcurl in $STATIC_SOURCES" "$root/tools/packaging/static_sources.sh" "$STATIC_SOURCES"
   ) 9>"$STATIC_SOURCES.lock" || exit
+}
+
+# make_torches DIR: DIR/3.9 is whole; what does not depend on the Python is in DIR/shared, the rest of each newer one in DIR/3.X.
+make_torches() {
+  local dir=$1 python version first=shared install
+  rm -rf "$dir" && mkdir -p "$dir" || return
+  for python in $(printf '%s\n' "$PYENV_ROOT"/versions/3.*/bin/python | sort -Vr); do
+    version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])') || return
+    [ "${version#3.}" -ge 9 ] || continue
+    [ ! -e "$dir/$version" ] || continue   # an older one of the same version
+    install=("$python" -m pip install -q --no-compile --retries 5 --timeout 60 --cache-dir "$dir/cache" -r "$PROVISION_DIR/requirements-torches.txt")
+    if [ "$version" = 3.9 ]; then
+      quietly "$dir.log" "${install[@]}" --target "$dir/3.9" || return
+      continue
+    fi
+    [ -z "$first" ] || quietly "$dir.log" "${install[@]}" --target "$dir/$first" || return
+    first=
+    quietly "$dir.log" "${install[@]}" --no-deps --target "$dir/$version" || return
+  done
+  rm -rf "$dir.log" "$dir/cache" "$dir/shared/torch" "$dir/shared/numpy"
+  touch "$dir/.ready"
+}
+
+# About 15 GB and 3 minutes.
+need_torches() {
+  TORCHES=
+  [ -d "${PYENV_ROOT:-}" ] || return 0
+  TORCHES=$FSDP_CACHE/torches-$({ cat "$PROVISION_DIR/requirements-torches.txt"; ls "$PYENV_ROOT/versions"; } | sha256sum | cut -c1-12)
+  (
+    flock 9
+    [ -e "$TORCHES/.ready" ] || step "PyTorch for pyenv's Pythons in $TORCHES" make_torches "$TORCHES"
+  ) 9>"$TORCHES.lock" || exit
 }
 
 make_old_userland() {
