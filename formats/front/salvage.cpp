@@ -285,6 +285,8 @@ class Judge {
     if (!report_) report_ = checkpoint_.verify(options);
     check_extents(checkpoint_.index(), report_->findings);
     for (const Finding& finding : report_->findings) {
+      // This machine lacks something, not the file.
+      if (finding.code == ErrorCode::kOutOfMemory) throw Error(finding.code, finding_text(finding));
       if (finding.code == ErrorCode::kMismatch) unlike_.insert(finding.key);
       // What contains itself is kept as it is.
       if (finding.severity == Severity::kWarning || finding.code == ErrorCode::kCycle) {

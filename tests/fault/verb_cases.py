@@ -12,11 +12,12 @@ class Case:
     (a command that makes the old output) hold {in}, {out} and {data}.
     """
 
-    def __init__(self, name, args, before=None, inputs=(), status=0, incomplete=None, passing=None, page=None):
+    def __init__(self, name, args, before=None, inputs=(), status=0, incomplete=None, passing=None, page=None, record=None):
         self.name, self.args_, self.before, self.inputs, self.status = name, args, before, inputs, status
         self.incomplete = incomplete   # the status of an answer that reports something as missing
         self.passing = passing         # words on standard error that explain why nothing was done
         self.page = page               # an output that tells which inputs could not be read
+        self.record = record           # an output that tells where data came from: what cannot be read comes from elsewhere
 
     def prepare(self, tool, data, folder):
         """`data`: None where no command asks for it."""
@@ -114,7 +115,7 @@ CASES = [
     writing("resize_vocab_folder", f"resize-vocab {{in}}/ckpt {{out}}/o --to dcp -w 2 --size 3 --table rows {ROWS}",
             f"reshard {MINIMAL} {{out}}/o --world-size 2"),
     writing("salvage", f"salvage {{in}}/ckpt {{out}}/o --from {{in}}/a.pt", f"reshard {MINIMAL} {{out}}/o --world-size 2", SHARDS, PT,
-            "rm {in}/ckpt/__1_0.distcp"),
+            "rm {in}/ckpt/__1_0.distcp", record="o.salvage.json"),
     writing("groups", "groups {in}/ckpt {out}/o --split **.bias weight_decay=0 -k app.optim.**", f"rename {MINIMAL} {{out}}/o --rename w=v --copy",
             "cp {data}/golden/2.15.0/fsdp2/ckpt {in}/ckpt"),
     writing("map", "map {data}/rules/shards.toml {in}/ckpt {out}/o.pt", f"consolidate {MINIMAL} {{out}}/o.pt"),
