@@ -2,6 +2,7 @@
 // Work memory that is kept from one use to the next.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -26,6 +27,8 @@ class Spares {
   Loan take(Arguments&&... arguments) {
     std::unique_lock lock(mutex_);
     if (free_.empty()) {
+      free_.reserve(made_ + 1);  // giving back needs no memory then
+      ++made_;
       lock.unlock();
       return Loan(new T(std::forward<Arguments>(arguments)...), GiveBack{this});
     }
@@ -35,13 +38,14 @@ class Spares {
   }
 
  private:
-  void give_back(std::unique_ptr<T> used) {
+  void give_back(std::unique_ptr<T> used) noexcept {
     const std::lock_guard lock(mutex_);
     free_.push_back(std::move(used));
   }
 
   std::mutex mutex_;
   std::vector<std::unique_ptr<T>> free_;
+  std::size_t made_ = 0;
 };
 
 }  // namespace fsdp::formats

@@ -314,22 +314,27 @@ class LocalAtomicFolder : public SharedFolder, private LocalOutput {
       }
       throw;
     }
-    try {
-      note_placed(committing);
-    } catch (const Error& e) {
-      throw Error(e.code(), e.what(), "; the old folder is now ", place_.shown_temporary());
-    }
     const auto left = [&](ErrorCode code, std::string_view why) {
       return Error(code, why, "; the new folder is in place, and the old one remains as ",
                    place_.shown_temporary());
     };
+    const auto no_memory = [&] {
+      return left(ErrorCode::kOutOfMemory, place_.shown() + ": out of memory");
+    };
+    try {
+      note_placed(committing);
+    } catch (const Error& e) {
+      throw Error(e.code(), e.what(), "; the old folder is now ", place_.shown_temporary());
+    } catch (const std::bad_alloc&) {
+      throw no_memory();
+    }
     try {
       remove_files_in(old.get(), place_.shown());
       if (place_.unlink_temporary() != 0) throw_errno(place_.shown());
     } catch (const Error& e) {
       throw left(e.code(), e.what());
     } catch (const std::bad_alloc&) {
-      throw left(ErrorCode::kOutOfMemory, place_.shown() + ": out of memory");
+      throw no_memory();
     }
   }
 
