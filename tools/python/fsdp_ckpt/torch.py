@@ -319,7 +319,7 @@ class StorageWriter(FileSystemWriter):
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
         super().set_up_storage_writer(is_coordinator, *args, **kwargs)
         self._first = is_coordinator
-        if not self.use_collectives:
+        if not getattr(self, "use_collectives", True):   # PyTorch before 2.9 knows no other way
             raise FsdpCkptError(2, "UNSUPPORTED", f"{self._final}: a folder with metadata of each rank does not appear at once; save with collectives")
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
