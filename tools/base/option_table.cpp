@@ -24,6 +24,9 @@ constexpr OptionMeaning kOptions[] = {
     {"--config", "PATH", "The model's config.json"},
     {"--copy", "", "Folders: copy data files instead of linking them"},
     {"-d,--depth", "N", "Levels of the tree to show", 0, INT32_MAX},
+    {"--dequantize", "",
+     "Make quantized weights floating numbers, as their library does; dtype of --dtype, else of the "
+     "config"},
     {"--differing", "WHICH", "Values and integer tensors that differ: refuse, first, last"},
     {"--drop", "GLOB", "Leave out keys that match"},
     {"--drop-optimizer", "", "Leave states of optimizers out"},

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,15 +12,25 @@
 
 namespace fsdp::formats::arrays {
 
-// Returns the array of each number times its block's scale, computed in float32 and rounded to
-// nearest, ties to even, when it is cast: as PyTorch does.
-// `mxfp4` (OCP Microscaling Formats 1.0, E2M1 and E8M0): a byte of `numbers` holds two numbers, the
-// first in its low half; a byte of `scales` is the exponent of a power of two, plus 127.
-// Requires: the arrays have as many elements as the grid says; both are of floating dtypes, or of
-// uint8 (mxfp4); `shape` has the grid's elements.
-// Throws while the result is read: kUnsupported naming a scale of mxfp4 of 255, which is NaN.
-Array dequantized(const Array& numbers, const Array& scales, const BlockGrid& grid,
-                  const std::vector<std::int64_t>& shape, DType to, bool mxfp4);
+// What a number of a block becomes: (number - zero) * scale, computed in float32; the product is
+// rounded to `product`, then to `to`, each time to nearest, ties to even: as PyTorch does where it
+// multiplies tensors of that dtype.
+// Requires: all arrays are of floating dtypes; `numbers` have as many elements as the grid says,
+// `scales` and `zeros` one for each block.
+struct Dequantization {
+  Array numbers;
+  Array scales;
+  BlockGrid grid;
+  std::optional<Array> zeros = std::nullopt;
+  // One number for all blocks: scales are multiplied by it, or divided.
+  std::optional<Array> global = std::nullopt;
+  bool divides = false;
+  DType product = DType::kFloat32;
+  DType to = DType::kFloat32;
+};
+
+// Returns the array of that shape.  Requires: `shape` has the grid's elements.
+Array dequantized(const Dequantization& from, const std::vector<std::int64_t>& shape);
 
 // Returns whether a tensor of 8-bit numbers has their scales beside it, among `keys`.
 template <typename Keys>

@@ -9,6 +9,7 @@
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
 #include "formats/changes/arrays/block_grid.h"
+#include "formats/changes/arrays/decode.h"
 #include "formats/changes/arrays/dequantize.h"
 #include "formats/changes/arrays/quantize.h"
 
@@ -121,7 +122,13 @@ Array dequantized_one(const Operation& operation, const Array& numbers, const Ar
                           shape_text(numbers.shape), ", not ", shape_text(scales.shape)));
   }
   arrays::check_bytes(shape, operation.dtype);
-  return arrays::dequantized(numbers, scales, scaled.grid, shape, operation.dtype, mxfp4);
+  arrays::Dequantization from{numbers, scales, scaled.grid};
+  from.to = operation.dtype;
+  if (mxfp4) {
+    from.numbers = decoded(numbers, {.code = arrays::Code::kFloat4, .bits = 4}, shape);
+    from.scales = powers_of_two(scales);
+  }
+  return arrays::dequantized(from, shape);
 }
 
 }  // namespace

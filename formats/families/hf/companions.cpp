@@ -143,11 +143,11 @@ std::optional<std::string> set_config_dtype(Companions& companions, DType dtype)
   return was;
 }
 
-std::optional<std::string> drop_quantization(Companions& companions) {
+std::optional<std::string> drop_quantization(Companions& companions, bool any_method) {
   const Json* about = companions.config ? companions.config->find("quantization_config") : nullptr;
   const Json* method = about == nullptr ? nullptr : about->find("quant_method");
   const std::string* name = method == nullptr ? nullptr : method->as_string();
-  if (name == nullptr || (*name != "fp8" && *name != "mxfp4")) return std::nullopt;
+  if (name == nullptr || (!any_method && *name != "fp8" && *name != "mxfp4")) return std::nullopt;
   std::optional<std::string> was = *name;
   Json::Object members = *companions.config->as_object();
   std::erase_if(members, [](const auto& member) { return member.first == "quantization_config"; });

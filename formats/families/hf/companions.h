@@ -56,9 +56,10 @@ Json with_vocabulary(const Json& config, std::int64_t old_rows, std::int64_t row
 // old name if it was another one.
 std::optional<std::string> set_config_dtype(Companions& companions, DType dtype);
 
-// Removes quantization_config from config.json if its method is fp8 or mxfp4: readers would refuse
-// weights that are no longer quantized, or misread them.  Returns the method if it was removed.
-std::optional<std::string> drop_quantization(Companions& companions);
+// Removes quantization_config from config.json if its method is fp8 or mxfp4, or if it is to go
+// whatever its method is: readers would refuse weights that are no longer quantized, or misread
+// them.  Returns the method if it was removed.
+std::optional<std::string> drop_quantization(Companions& companions, bool any_method = false);
 
 // Makes config.json say that the input embedding and the head are two tensors.  Returns whether it
 // said that they are one.

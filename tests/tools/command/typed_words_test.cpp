@@ -22,6 +22,8 @@ TEST(TypedWords, lead_to_the_verb_and_its_command) {
            {"info", "; to show what is inside: fsdp-ckpt inspect PATH"},
            {"unshard", "; to join shards into one state dict: fsdp-ckpt consolidate PATH OUT"},
            {"to-hf", "; to write what from_pretrained loads: fsdp-ckpt export PATH OUT"},
+           {"dequantize",
+            "; to write what from_pretrained loads: fsdp-ckpt export PATH OUT --dequantize"},
            {"resize", "; to lay shards out for N ranks: fsdp-ckpt reshard PATH OUT --world-size N"},
            {"soup", "; to average or add up checkpoints: fsdp-ckpt average PATH MORE... OUT"},
            {"inspct", "; did you mean inspect?"},

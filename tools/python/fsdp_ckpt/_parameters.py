@@ -21,6 +21,7 @@ _MEANINGS: Dict[str, str] = {
     "config": "the model's config.json, or a folder that has it; if None, that beside the checkpoint or in the run, where the verb "
               'looks for one; "none": none',
     "copy": "of a folder, copy data files instead of linking them",
+    "dequantize": "make quantized weights floating numbers, as their library does; of `dtype`, else of the config's",
     "differing": 'values and integer tensors that differ: "refuse", "first" or "last"',
     "drop": "a glob or several: leave out keys that match",
     "drop_optimizer": "leave states of optimizers out",

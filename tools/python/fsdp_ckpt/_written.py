@@ -130,6 +130,20 @@ class Mapped(Written):
 
 
 @dataclass(frozen=True)
+class DequantizedScheme:
+    scheme: str
+    weights: int
+
+
+@dataclass(frozen=True)
+class Dequantized:
+    method: str
+    dtype: str
+    schemes: List[DequantizedScheme]
+    left_out: List[str]
+
+
+@dataclass(frozen=True)
 class Exported(Written):
     model: str
     left_out_values: int
@@ -141,6 +155,7 @@ class Exported(Written):
     config: Optional[str]   # the config.json that was used
     config_dtype: Optional[str]
     check: bool             # the folder was read again
+    dequantized: Optional[Dequantized] = None
     parameters: Optional[Dict[str, int]] = None
     steps: Optional[List[MapStep]] = None
     optimizers: Optional[int] = None

@@ -13,6 +13,7 @@
 #include "tools/base/reading.h"
 #include "tools/base/verbs.h"
 #include "tools/verbs/models/configured_model.h"
+#include "tools/verbs/models/dequantized_source.h"
 #include "tools/verbs/models/export_check.h"
 #include "tools/verbs/models/named_model.h"
 #include "tools/verbs/writing/conversion.h"
@@ -51,6 +52,7 @@ class ExportVerb : public Verb {
     options.add("--dtype", &conversion_.dtype, "; integers stay");
     options.add("--max-shard-size", &conversion_.max_shard_bytes, "; 5GB if not given");
     options.add("--strip-prefix", &conversion_.strip_prefixes, "; auto if not given");
+    options.add("--dequantize", &dequantize_);
     options.add("--incomplete", &request_.incomplete);
     options.add("--check", &check_);
   }
@@ -68,9 +70,18 @@ class ExportVerb : public Verb {
     if (check_ && formats::is_url(conversion_.writing.destination))
       throw Error(ErrorCode::kUsage, "--check reads only local files, and OUT is not local");
     NamedModel model;
+    Changed plain;  // without quantized weights
     const auto change = [&](const formats::Checkpoint& source, const Value& content,
                             ReportExtras& extras) {
-      model = named_model(source, content, common.path, companions, request_, extras);
+      plain = {nullptr, content};
+      if (dequantize_) {
+        plain = dequantized_source(source, content, common.path, request_.model,
+                                   conversion_.dtype, companions, extras);
+        request_.model.clear();
+      }
+      model = named_model(plain.checkpoint ? *plain.checkpoint : source, plain.content,
+                          common.path, companions, request_, extras);
+      if (model.result.checkpoint == nullptr) model.result.checkpoint = plain.checkpoint;
       return model.result;
     };
     Prepared prepared = prepare_conversion("safetensors", conversion_, common, streams, change);
@@ -165,6 +176,7 @@ class ExportVerb : public Verb {
   std::string to_ = "hf";
   std::string config_;
   bool check_ = false;
+  bool dequantize_ = false;
 };
 
 }  // namespace

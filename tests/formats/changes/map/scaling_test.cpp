@@ -14,6 +14,7 @@
 
 #include "formats/bytes/base/cast.h"
 #include "formats/changes/arrays/elementwise.h"
+#include "tests/formats/changes/arrays/byte_operand.h"
 #include "tests/formats/changes/arrays/dense_operand.h"
 #include "tests/support/expect_error.h"
 
@@ -23,61 +24,15 @@ namespace {
 using arrays::Array;
 using arrays::array_of;
 using arrays::ArrayReader;
+using arrays::bytes_array;
+using arrays::bytes_of;
 using arrays::constant_array;
 using arrays::counted;
-using arrays::Operand;
-using arrays::whole_array;
+using arrays::floats_array;
+using arrays::floats_of;
 
 using test::expect_error;
 using Shape = std::vector<std::int64_t>;
-
-class Elements : public Operand {
- public:
-  Elements(DType dtype, Shape shape, std::vector<std::byte> bytes)
-      : dtype_(dtype), shape_(std::move(shape)), bytes_(std::move(bytes)) {}
-  DType dtype() const override { return dtype_; }
-  std::string name() const override { return "memory: 'w'"; }
-  std::size_t chunk_count() const override { return 1; }
-  Box chunk_box(std::size_t /*chunk*/) const override { return whole_box(shape_); }
-  ChunkData open(std::size_t /*chunk*/) const override {
-    ChunkData data;
-    data.storage_bytes = bytes_.size();
-    data.source = std::make_shared<MemorySource>(bytes_);
-    data.file = "memory";
-    data.dtype = dtype_;
-    return data;
-  }
-
- private:
-  DType dtype_;
-  Shape shape_;
-  std::vector<std::byte> bytes_;
-};
-
-Array bytes_array(DType dtype, const Shape& shape, const std::vector<int>& bytes) {
-  std::vector<std::byte> out;
-  for (const int byte : bytes) out.push_back(static_cast<std::byte>(byte));
-  return whole_array(std::make_shared<Elements>(dtype, shape, std::move(out)), shape);
-}
-
-Array floats_array(const Shape& shape, const std::vector<float>& numbers) {
-  std::vector<std::byte> out(numbers.size() * sizeof(float));
-  std::memcpy(out.data(), numbers.data(), out.size());
-  return whole_array(std::make_shared<Elements>(DType::kFloat32, shape, std::move(out)), shape);
-}
-
-std::vector<std::byte> bytes_of(const Array& array) {
-  std::vector<std::byte> out(volume({array.shape, array.shape}) * item_bytes(array.dtype));
-  ArrayReader(array).read(0, out);
-  return out;
-}
-
-std::vector<float> floats_of(const Array& array) {
-  const std::vector<std::byte> bytes = bytes_of(array);
-  std::vector<float> out(bytes.size() / item_bytes(array.dtype));
-  cast(array.dtype, bytes, DType::kFloat32, std::as_writable_bytes(std::span(out)));
-  return out;
-}
 
 std::vector<Array> scaled_by(const std::string& text, std::vector<Array> arrays) {
   const RuleNode root = parse_rule_node("op = " + text + "\n");

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+// tests/interop/check_quantized.py compares weights with those of the packages that quantize them.
+#include "formats/changes/quantized/dequantize.h"
+
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "formats/bytes/base/cast.h"
+#include "formats/bytes/base/error.h"
+#include "formats/changes/arrays/array_source.h"
+#include "formats/changes/arrays/computed.h"
+#include "formats/front/open.h"
+#include "formats/state/content/content.h"
+#include "formats/state/content/placed_leaves.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/temp_dir.h"
+
+namespace fsdp::formats::quantized {
+namespace {
+
+using test::expect_error;
+using Floats = std::vector<float>;
+
+struct Tensor {
+  std::string dtype;  // safetensors' name
+  std::string shape;  // "[2, 3]"
+  std::string bytes;
+};
+
+std::string floats(const Floats& numbers) {
+  std::string out(numbers.size() * sizeof(float), '\0');
+  std::memcpy(out.data(), numbers.data(), out.size());
+  return out;
+}
+
+class DequantizedModelTest : public testing::Test {
+ protected:
+  // Dequantizes a model of these tensors to float32.
+  Floats weight(const std::string& config, const std::map<std::string, Tensor>& tensors,
+                const std::string& name = "a.weight") {
+    const DequantizedModel model = made(config, tensors);
+    for (const auto& [key, value] : members_of(model.content)) {
+      if (*key.as_string() != name) continue;
+      arrays::ArraySource source(*model.checkpoint);
+      const arrays::Array array = source.array(*tensor_number(value));
+      Floats out(numel_of(array));
+      arrays::ArrayReader(array).read_as(DType::kFloat32, 0, std::as_writable_bytes(std::span(out)));
+      return out;
+    }
+    ADD_FAILURE() << "no " << name;
+    return {};
+  }
+
+  DequantizedModel made(const std::string& config, const std::map<std::string, Tensor>& tensors) {
+    std::string header = "{";
+    std::string data;
+    for (const auto& [name, tensor] : tensors) {
+      header += (data.empty() && header == "{" ? "" : ",");
+      header += "\"" + name + "\":{\"dtype\":\"" + tensor.dtype + "\",\"shape\":" + tensor.shape +
+                ",\"data_offsets\":[" + std::to_string(data.size()) + "," +
+                std::to_string(data.size() + tensor.bytes.size()) + "]}";
+      data += tensor.bytes;
+    }
+    header += "}";
+    header.resize((header.size() + 7) / 8 * 8, ' ');
+    const std::string path = folder_.path() / "model.safetensors";
+    std::uint64_t size = header.size();
+    std::string front(sizeof size, '\0');
+    std::memcpy(front.data(), &size, sizeof size);
+    std::ofstream(path, std::ios::binary) << front << header << data;
+    source_ = open_checkpoint(path);
+    return dequantized_model(*source_, content_of(*source_),
+                             read_settings(parse_json(config), "config.json"), DType::kFloat32);
+  }
+
+  test::TempDir folder_;
+  std::unique_ptr<const Checkpoint> source_;
+};
+
+const std::string kFp8 =
+    R"({"quant_method": "compressed-tensors", "config_groups": {"g": {"weights":
+        {"num_bits": 8, "type": "float", "strategy": "channel"}}}})";
+const std::string kInt4 =
+    R"({"quant_method": "compressed-tensors", "config_groups": {"g": {"weights":
+        {"num_bits": 4, "strategy": "group", "group_size": 4}}}})";
+// float8_e4m3fn: 0x38 is 1, 0x40 is 2, 0xB8 is -1, 0x30 is 0.5.
+const Tensor kNumbers{"F8_E4M3", "[2, 2]", "\x38\x40\xB8\x30"};
+
+TEST_F(DequantizedModelTest, names_lead_to_the_tensors_of_a_weight) {
+  const std::map<std::string, Tensor> tensors = {
+      {"a.weight", kNumbers},
+      {"a.weight_scale", {"F32", "[2, 1]", floats({10, 3})}},
+      {"a.input_scale", {"F32", "[1]", floats({7})}},
+      {"b.weight", {"F32", "[2]", floats({5, 6})}}};
+  EXPECT_EQ(weight(kFp8, tensors), (Floats{10, 20, -3, 1.5}));
+  EXPECT_EQ(weight(kFp8, tensors, "b.weight"), (Floats{5, 6}));
+  const DequantizedModel model = made(kFp8, tensors);
+  EXPECT_EQ(model.left_out, std::vector<std::string>{"a.input_scale"});
+  EXPECT_EQ(members_of(model.content).size(), 2U);
+  ASSERT_EQ(model.weights.size(), 1U);
+  EXPECT_EQ(model.weights[0].second, 1U);
+}
+
+TEST_F(DequantizedModelTest, a_packed_weight_has_the_shape_that_is_beside_it) {
+  const std::string eight("\x06\0\0\0\0\0\0\0", 8);
+  const std::string one("\x01\0\0\0\0\0\0\0", 8);
+  std::map<std::string, Tensor> tensors = {
+      {"a.weight_packed", {"I32", "[1, 1]", std::string("\x10\x32\xF8\0", 4)}},
+      {"a.weight_scale", {"F32", "[1, 2]", floats({1, 10})}},
+      {"a.weight_shape", {"I64", "[2]", one + eight}}};
+  EXPECT_EQ(weight(kInt4, tensors), (Floats{-8, -7, -6, -5, 0, 70}));
+  tensors["a.weight_shape"].bytes = one + std::string("\x09\0\0\0\0\0\0\0", 8);
+  expect_error(ErrorCode::kMismatch, "weight_shape [1, 9], but packed numbers [1, 1]",
+               [&] { made(kInt4, tensors); });
+  tensors["a.weight_shape"].bytes = one + std::string(8, '\xFF');
+  expect_error(ErrorCode::kMismatch, "weight_shape [1, -1]", [&] { made(kInt4, tensors); });
+  tensors.erase("a.weight_shape");
+  expect_error(ErrorCode::kMismatch, "no weight_shape", [&] { made(kInt4, tensors); });
+}
+
+TEST_F(DequantizedModelTest, a_second_scale_divides_or_multiplies) {
+  const std::map<std::string, Tensor> ours = {
+      {"a.weight_packed", {"U8", "[1, 8]", std::string("\x22\x22\x22\x22\x22\x22\x22\x72", 8)}},
+      {"a.weight_scale", {"F8_E4M3", "[1, 1]", "\x40"}},
+      {"a.weight_global_scale", {"F32", "[1]", floats({4})}}};
+  const Floats divided = weight(
+      R"({"quant_method": "compressed-tensors", "config_groups": {"g": {"weights":
+          {"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16}}}})",
+      ours);
+  EXPECT_EQ(divided[0], 0.5F);
+  EXPECT_EQ(divided[15], 3);
+  const std::map<std::string, Tensor> theirs = {
+      {"a.weight", ours.at("a.weight_packed")},
+      {"a.weight_scale", ours.at("a.weight_scale")},
+      {"a.weight_scale_2", ours.at("a.weight_global_scale")}};
+  const Floats multiplied =
+      weight(R"({"quant_method": "modelopt", "quant_algo": "NVFP4"})", theirs);
+  EXPECT_EQ(multiplied[0], 8);
+  EXPECT_EQ(multiplied[15], 48);
+}
+
+TEST_F(DequantizedModelTest, gptq_has_zero_points_and_turned_weights) {
+  const std::string config =
+      R"({"quant_method": "gptq", "bits": 8, "group_size": 2, "checkpoint_format": "gptq_v2"})";
+  std::string words;  // four inputs in a word for each of four outputs
+  for (int output = 0; output < 4; ++output) {
+    for (int input = 0; input < 4; ++input) words += static_cast<char>(10 * output + input);
+  }
+  std::map<std::string, Tensor> tensors = {
+      {"a.qweight", {"I32", "[1, 4]", words}},
+      {"a.scales", {"F32", "[2, 4]", floats({1, 1, 1, 1, 2, 2, 2, 2})}},
+      {"a.qzeros", {"I32", "[2, 1]", std::string("\0\x01\0\0\0\0\0\0", 8)}},
+      {"a.g_idx", {"I32", "[4]", std::string("\0\0\0\0\0\0\0\0\1\0\0\0\1\0\0\0", 16)}}};
+  EXPECT_EQ(weight(config, tensors),
+            (Floats{0, 1, 4, 6, 9, 10, 24, 26, 20, 21, 44, 46, 30, 31, 64, 66}));
+  // The second input belongs to the second group.
+  tensors["a.g_idx"].bytes[4] = 1;
+  EXPECT_EQ(weight(config, tensors)[1], 2);
+  tensors["a.g_idx"].bytes[4] = 2;
+  expect_error(ErrorCode::kMismatch, "g_idx", [&] { made(config, tensors); });
+}
+
+TEST_F(DequantizedModelTest, what_the_configuration_does_not_explain_is_refused) {
+  std::map<std::string, Tensor> tensors = {
+      {"a.weight", kNumbers}, {"a.weight_scale", {"F32", "[3, 1]", floats({10, 3, 1})}}};
+  expect_error(ErrorCode::kMismatch, "scales float32 [3, 1], expected [2, 1]",
+               [&] { made(kFp8, tensors); });
+  expect_error(ErrorCode::kMismatch, "numbers float8_e4m3fn [2, 2], expected int4",
+               [&] { made(kInt4, tensors); });
+  tensors["a.weight_scale"] = {"I32", "[2, 1]", std::string(8, '\0')};
+  expect_error(ErrorCode::kMismatch, "floating numbers", [&] { made(kFp8, tensors); });
+  tensors.erase("a.weight_scale");
+  expect_error(ErrorCode::kNotFound, "'a.weight' is float8_e4m3fn [2, 2] and has no scales",
+               [&] { made(kFp8, tensors); });
+  tensors = {{"a.weight", {"F32", "[1]", floats({1})}}};
+  expect_error(ErrorCode::kNotFound, "no tensors of quantized weights",
+               [&] { made(kFp8, tensors); });
+  tensors["b.weight_scale"] = {"F32", "[1]", floats({1})};
+  expect_error(ErrorCode::kNotFound, "'b.weight_scale' has no 'b.weight_packed' beside it",
+               [&] { made(kFp8, tensors); });
+  tensors = {{"a.weight", kNumbers},
+             {"a.weight_scale", {"F32", "[2, 1]", floats({10, 3})}},
+             {"a.pre_quant_scale", {"F32", "[2]", floats({1, 2})}}};
+  expect_error(ErrorCode::kUnsupported, "'a.pre_quant_scale' multiplies the inputs",
+               [&] { made(kFp8, tensors); });
+}
+
+}  // namespace
+}  // namespace fsdp::formats::quantized
