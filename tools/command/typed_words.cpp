@@ -51,6 +51,7 @@ constexpr Meant kVerbs[] = {
     {"drop exclude omit", "rename", " --drop GLOB"},
     {"filter select", "convert", " --keys GLOB"},
     {"remap translate transform", "map", "; fsdp-ckpt maps lists the built-in rules"},
+    {"quantize compress ptq", "export", " --quantize SCHEME"},
     {"dequantize unquantize decompress", "export", " --dequantize"},
     {"cast to-safetensors safetensors half bf16 fp16 downcast upcast", "convert",
      "; --dtype casts"},

@@ -5,7 +5,9 @@
 #include <cmath>
 #include <cstring>
 #include <deque>
+#include <limits>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 #include "formats/bytes/base/cast.h"
@@ -20,12 +22,39 @@ namespace {
 
 constexpr float kLargest = 448;                      // of float8_e4m3fn
 constexpr std::uint32_t kInfinityBits = 0x7F800000;  // of float32, without a sign
-// Neighbouring blocks whose factors are computed together: a whole row of blocks in most matrices.
-constexpr std::uint64_t kFactors = 1024;
+constexpr float kFloatMax = std::numeric_limits<float>::max();
+// Neighbouring blocks whose scales are computed together: a whole row of blocks in most matrices.
+constexpr std::uint64_t kBlocks = 1024;
 // Groups of such blocks that are kept: as many as threads may work on.
 constexpr std::size_t kGroups = 16;
 // Loops of this fixed length become vector instructions.
 constexpr std::size_t kVector = 16;
+
+// The least and the largest element.
+struct Range {
+  float least = 0;
+  float most = 0;
+};
+
+FSDP_WIDE_VECTORS Range range_of(const float* numbers, std::size_t count) {
+  float least[kVector];
+  float most[kVector];
+  std::fill_n(least, kVector, numbers[0]);
+  std::fill_n(most, kVector, numbers[0]);
+  std::size_t i = 0;
+  for (; i + kVector <= count; i += kVector) {
+    for (std::size_t l = 0; l < kVector; ++l) {
+      const float number = numbers[i + l];
+      least[l] = number < least[l] ? number : least[l];
+      most[l] = number > most[l] ? number : most[l];
+    }
+  }
+  for (; i < count; ++i) {
+    least[0] = std::min(least[0], numbers[i]);
+    most[0] = std::max(most[0], numbers[i]);
+  }
+  return {*std::min_element(least, least + kVector), *std::max_element(most, most + kVector)};
+}
 
 // Returns the largest magnitude, as bits.  The bits of magnitudes have the order of the numbers.
 FSDP_WIDE_VECTORS std::uint32_t largest(const std::uint32_t* bits, std::size_t count) {
@@ -54,34 +83,53 @@ FSDP_WIDE_VECTORS void multiply_and_cut(float* numbers, std::size_t count, float
   for (; i < count; ++i) each(i);
 }
 
-// See Note [how a block is quantized].
-float factor_of(std::uint32_t most_bits) {
-  float most = 0;
-  std::memcpy(&most, &most_bits, sizeof most);
-  const float factor = most == 0 ? 1 : (1 / most) * kLargest;
-  return std::isfinite(factor) ? factor : 1;
+// See Note [how transformers quantizes a block].
+class TransformersFloat8 : public Quantizer {
+ public:
+  BlockScale scale(float least, float most) const override {
+    const float magnitude = std::max(-least, most);
+    const float factor = magnitude == 0 ? 1 : (1 / magnitude) * kLargest;
+    const float finite = std::isfinite(factor) ? factor : 1;
+    return {1 / finite, finite};
+  }
+  void encode(std::span<float> elements, const BlockScale& scale,
+              std::span<std::uint8_t> codes) const override {
+    multiply_and_cut(elements.data(), elements.size(), scale.divisor);
+    cast(DType::kFloat32, std::as_bytes(elements), DType::kFloat8E4M3FN,
+         std::as_writable_bytes(codes));
+  }
+};
+
+Error not_finite(const Array& array, std::uint64_t first, std::span<const std::uint32_t> bits) {
+  std::size_t at = 0;
+  while ((bits[at] & 0x7FFFFFFF) < kInfinityBits) ++at;
+  const bool nan = (bits[at] & 0x7FFFFFFF) > kInfinityBits;
+  return {ErrorCode::kUnsupported,
+          cat(element_text(array, first + at), " is ", nan ? "NaN" : "infinite in float32",
+              ", but quantize takes only finite numbers")};
 }
 
-// The elements of an array as float32, and the factors of its blocks.  Thread-safe.
-class BlockFactors {
+// The elements of an array as float32, and the scales of its blocks.  Thread-safe.
+class BlockScales {
  public:
-  // Factors of neighbouring blocks, from block `first` on.
+  // Scales of neighbouring blocks, from block `first` on.
   struct Group {
     std::uint64_t first = 0;
-    std::vector<float> factors;
+    std::vector<BlockScale> scales;
   };
 
   // `reader`: of the array.
-  BlockFactors(const Array& array, const BlockGrid& grid, std::unique_ptr<ArrayReader> reader)
-      : array_(array), grid_(grid), reader_(std::move(reader)) {}
+  BlockScales(const Quantization& from, std::unique_ptr<ArrayReader> reader)
+      : from_(from), grid_(from.grid), reader_(std::move(reader)) {}
 
   const BlockGrid& grid() const { return grid_; }
+  const Quantizer& quantizer() const { return *from_.quantizer; }
   const ArrayReader& reader() const { return *reader_; }
 
   // Returns the group of a block.  Several threads may wait for the same group.
   std::shared_ptr<const Group> group_of(std::uint64_t block) const {
     const std::uint64_t in_row = block % grid_.scale_columns();
-    const std::uint64_t first = block - in_row % kFactors;
+    const std::uint64_t first = block - in_row % kBlocks;
     const auto held = held_group(first);
     const std::lock_guard lock(held->mutex);
     if (held->group == nullptr) held->group = computed_group(first);
@@ -112,120 +160,169 @@ class BlockFactors {
     const std::uint64_t row = scale_row % grid_.scale_rows() * grid_.block_rows;
     const std::uint64_t rows = std::min(grid_.block_rows, grid_.rows - row);
     const std::uint64_t count =
-        std::min(kFactors, grid_.scale_columns() - first % grid_.scale_columns());
+        std::min(kBlocks, grid_.scale_columns() - first % grid_.scale_columns());
     const std::uint64_t column = first % grid_.scale_columns() * grid_.block_columns;
     const std::uint64_t columns = count > (grid_.columns - column) / grid_.block_columns
                                       ? grid_.columns - column
                                       : count * grid_.block_columns;
-    std::vector<std::uint32_t> most(count);
+    std::vector<Range> ranges(count, Range{kFloatMax, -kFloatMax});
     const std::uint64_t begin = (matrix * grid_.rows + row) * grid_.columns + column;
     if (columns == grid_.columns) {
-      scan(begin, rows * columns, first, most);
+      scan(begin, rows * columns, first, ranges);
     } else {
       for (std::uint64_t r = 0; r < rows; ++r)
-        scan(begin + r * grid_.columns, columns, first, most);
+        scan(begin + r * grid_.columns, columns, first, ranges);
     }
     auto group = std::make_shared<Group>();
     group->first = first;
-    for (const std::uint32_t bits : most) group->factors.push_back(factor_of(bits));
+    for (std::size_t i = 0; i < ranges.size(); ++i) {
+      try {
+        group->scales.push_back(quantizer().scale(ranges[i].least, ranges[i].most));
+      } catch (const Error& error) {
+        throw error.in(element_text(from_.array, begin + i * grid_.block_columns));
+      }
+    }
     return group;
   }
 
-  // Updates `most`, the largest magnitudes of the blocks from `first_block` on, by elements from
-  // `first` on.
+  // Updates the ranges of the blocks from `first_block` on by elements from `first` on.
   void scan(std::uint64_t first, std::uint64_t count, std::uint64_t first_block,
-            std::vector<std::uint32_t>& most) const {
+            std::vector<Range>& ranges) const {
     const Scratch floats;
     for_each_run(grid_, first, count, kComputedNumel, [&](const GridRun& run) {
-      const auto numbers = floats.first(run.numel() * sizeof(float));
-      reader_->read_as(DType::kFloat32, first, numbers);
-      const auto* const bits = reinterpret_cast<const std::uint32_t*>(numbers.data());
+      const auto bytes = floats.first(run.numel() * sizeof(float));
+      reader_->read_as(DType::kFloat32, first, bytes);
+      const auto* const numbers = reinterpret_cast<const float*>(bytes.data());
+      const auto* const bits = reinterpret_cast<const std::uint32_t*>(bytes.data());
+      if (largest(bits, run.numel()) >= kInfinityBits)
+        throw not_finite(from_.array, first, {bits, run.numel()});
       for_each_block(grid_, run, [&](std::uint64_t at, std::uint64_t size, std::uint64_t block) {
-        const std::uint32_t here = largest(bits + at, size);
-        if (here >= kInfinityBits) throw not_finite(first + at, {bits + at, size});
-        most[block - first_block] = std::max(most[block - first_block], here);
+        const Range here = range_of(numbers + at, size);
+        Range& range = ranges[block - first_block];
+        range = {std::min(range.least, here.least), std::max(range.most, here.most)};
       });
       first += run.numel();
     });
   }
 
-  Error not_finite(std::uint64_t first, std::span<const std::uint32_t> bits) const {
-    std::size_t at = 0;
-    while ((bits[at] & 0x7FFFFFFF) < kInfinityBits) ++at;
-    const bool nan = (bits[at] & 0x7FFFFFFF) > kInfinityBits;
-    return {ErrorCode::kUnsupported,
-            cat(element_text(array_, first + at), " is ", nan ? "NaN" : "infinite in float32",
-                ", but quantize takes only finite numbers")};
-  }
-
-  Array array_;
+  Quantization from_;
   BlockGrid grid_;
   std::unique_ptr<ArrayReader> reader_;
   mutable std::mutex mutex_;
   mutable std::deque<std::shared_ptr<Held>> held_;
 };
 
-// The numbers or the scales of a quantized array.
-class QuantizedSource : public ComputedSource {
+class NumbersSource : public ComputedSource {
  public:
-  QuantizedSource(DType dtype, std::uint64_t numel, const Array& array, const BlockGrid& grid)
-      : ComputedSource(dtype, numel), factors_(array, grid, opened(array)) {}
+  NumbersSource(DType dtype, const Quantization& from)
+      : ComputedSource(dtype, numel_of(from.array)), scales_(from, opened(from.array)) {}
 
  protected:
   void compute(std::uint64_t first, std::span<std::byte> out) const override {
-    dtype() == DType::kFloat8E4M3FN ? numbers(first, out) : scales(first, out);
-  }
-
- private:
-  void numbers(std::uint64_t first, std::span<std::byte> out) const {
     const Scratch floats;
-    std::shared_ptr<const BlockFactors::Group> group;
-    for_each_run(factors_.grid(), first, out.size(), kComputedNumel, [&](const GridRun& run) {
+    std::shared_ptr<const BlockScales::Group> group;
+    for_each_run(scales_.grid(), first, out.size(), kComputedNumel, [&](const GridRun& run) {
       const auto bytes = floats.first(run.numel() * sizeof(float));
-      factors_.reader().read_as(DType::kFloat32, first, bytes);
+      scales_.reader().read_as(DType::kFloat32, first, bytes);
       auto* const numbers = reinterpret_cast<float*>(bytes.data());
-      for_each_block(factors_.grid(), run,
+      auto* const codes = reinterpret_cast<std::uint8_t*>(out.data());
+      for_each_block(scales_.grid(), run,
                      [&](std::uint64_t at, std::uint64_t count, std::uint64_t block) {
                        if (group == nullptr || block < group->first ||
-                           block - group->first >= group->factors.size())
-                         group = factors_.group_of(block);
-                       multiply_and_cut(numbers + at, count, group->factors[block - group->first]);
+                           block - group->first >= group->scales.size())
+                         group = scales_.group_of(block);
+                       scales_.quantizer().encode({numbers + at, count},
+                                                  group->scales[block - group->first],
+                                                  {codes + at, count});
                      });
-      cast(DType::kFloat32, bytes, DType::kFloat8E4M3FN, out.first(run.numel()));
       out = out.subspan(run.numel());
       first += run.numel();
     });
   }
 
-  void scales(std::uint64_t block, std::span<std::byte> out) const {
+ private:
+  BlockScales scales_;
+};
+
+// The scales, or the zero points plus a number.
+class ScalesSource : public ComputedSource {
+ public:
+  ScalesSource(DType dtype, std::uint64_t numel, const Quantization& from, std::optional<int> plus)
+      : ComputedSource(dtype, numel), scales_(from, opened(from.array)), plus_(plus) {}
+
+ protected:
+  void compute(std::uint64_t block, std::span<std::byte> out) const override {
+    const std::uint64_t item = item_bytes(dtype());
     while (!out.empty()) {
-      const auto group = factors_.group_of(block);
-      for (; block - group->first < group->factors.size() && !out.empty(); ++block) {
-        const float scale = 1 / group->factors[block - group->first];
-        std::memcpy(out.data(), &scale, sizeof scale);
-        out = out.subspan(sizeof scale);
+      const auto group = scales_.group_of(block);
+      for (; block - group->first < group->scales.size() && !out.empty(); ++block) {
+        const BlockScale& scale = group->scales[block - group->first];
+        if (is_floating(dtype())) {
+          cast(DType::kFloat32, std::as_bytes(std::span(&scale.stored, 1)), dtype(),
+               out.first(item));
+        } else {
+          out[0] = static_cast<std::byte>(plus_ ? static_cast<int>(scale.zero) + *plus_
+                                                : static_cast<int>(scale.stored));
+        }
+        out = out.subspan(item);
       }
     }
   }
 
-  BlockFactors factors_;
+ private:
+  BlockScales scales_;
+  std::optional<int> plus_;  // nothing: the scales
 };
 
-Array quantized_array(DType dtype, const std::vector<std::int64_t>& shape, const Array& array,
-                      const BlockGrid& grid) {
+Array of_blocks(const Quantization& from, const std::vector<std::int64_t>& shape, DType dtype,
+                std::optional<int> plus) {
   return computed_array(dtype, shape, [=, numel = volume({shape, shape})] {
-    return std::make_shared<QuantizedSource>(dtype, numel, array, grid);
+    return std::make_shared<ScalesSource>(dtype, numel, from, plus);
   });
 }
 
 }  // namespace
 
+Array quantized_numbers(const Quantization& from, DType dtype) {
+  return computed_array(dtype, from.array.shape,
+                        [=] { return std::make_shared<NumbersSource>(dtype, from); });
+}
+
+Array quantized_scales(const Quantization& from, const std::vector<std::int64_t>& shape,
+                       DType dtype) {
+  // An empty array has nothing to compute them from.
+  if (from.array.parts.empty()) return constant_array(dtype, shape, 1);
+  return of_blocks(from, shape, dtype, std::nullopt);
+}
+
+Array quantized_zeros(const Quantization& from, const std::vector<std::int64_t>& shape,
+                      int plus) {
+  return of_blocks(from, shape, DType::kUInt8, plus);
+}
+
+float largest_magnitude(const Array& array) {
+  const ArrayReader reader(array);
+  const Scratch floats;
+  std::uint32_t most = 0;
+  for (std::uint64_t first = 0; first < numel_of(array);) {
+    const std::uint64_t count = std::min<std::uint64_t>(kComputedNumel, numel_of(array) - first);
+    const auto bytes = floats.first(count * sizeof(float));
+    reader.read_as(DType::kFloat32, first, bytes);
+    const auto* const bits = reinterpret_cast<const std::uint32_t*>(bytes.data());
+    most = std::max(most, largest(bits, count));
+    if (most >= kInfinityBits) throw not_finite(array, first, {bits, count});
+    first += count;
+  }
+  float magnitude = 0;
+  std::memcpy(&magnitude, &most, sizeof magnitude);
+  return magnitude;
+}
+
 QuantizedArrays quantized_arrays(const Array& array, const BlockGrid& grid,
                                  const std::vector<std::int64_t>& scale_shape) {
-  // An empty array has nothing to compute scales from: they are 1.
-  Array scales = array.parts.empty() ? constant_array(DType::kFloat32, scale_shape, 1)
-                                     : quantized_array(DType::kFloat32, scale_shape, array, grid);
-  return {quantized_array(DType::kFloat8E4M3FN, array.shape, array, grid), std::move(scales)};
+  const Quantization from{array, grid, std::make_shared<TransformersFloat8>()};
+  return {quantized_numbers(from, DType::kFloat8E4M3FN),
+          quantized_scales(from, scale_shape, DType::kFloat32)};
 }
 
 }  // namespace fsdp::formats::arrays

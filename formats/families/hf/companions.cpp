@@ -155,6 +155,14 @@ std::optional<std::string> drop_quantization(Companions& companions, bool any_me
   return was;
 }
 
+void set_quantization(Companions& companions, Json about) {
+  if (!companions.config) return;
+  Json::Object members = *companions.config->as_object();
+  std::erase_if(members, [](const auto& member) { return member.first == "quantization_config"; });
+  members.emplace_back("quantization_config", std::move(about));
+  rewrite_config(companions, std::move(members));
+}
+
 bool untie(Companions& companions) {
   if (!companions.config) return false;
   Json::Object members = *companions.config->as_object();

@@ -61,6 +61,9 @@ std::optional<std::string> set_config_dtype(Companions& companions, DType dtype)
 // them.  Returns the method if it was removed.
 std::optional<std::string> drop_quantization(Companions& companions, bool any_method = false);
 
+// Sets quantization_config in config.json, if there is one.
+void set_quantization(Companions& companions, Json about);
+
 // Makes config.json say that the input embedding and the head are two tensors.  Returns whether it
 // said that they are one.
 bool untie(Companions& companions);

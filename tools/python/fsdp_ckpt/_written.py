@@ -144,6 +144,14 @@ class Dequantized:
 
 
 @dataclass(frozen=True)
+class Quantized:
+    scheme: str
+    dialect: str
+    weights: int
+    kept: List[str]
+
+
+@dataclass(frozen=True)
 class Exported(Written):
     model: str
     left_out_values: int
@@ -156,6 +164,7 @@ class Exported(Written):
     config_dtype: Optional[str]
     check: bool             # the folder was read again
     dequantized: Optional[Dequantized] = None
+    quantized: Optional[Quantized] = None
     parameters: Optional[Dict[str, int]] = None
     steps: Optional[List[MapStep]] = None
     optimizers: Optional[int] = None

@@ -16,6 +16,7 @@
 #include "tools/verbs/models/dequantized_source.h"
 #include "tools/verbs/models/export_check.h"
 #include "tools/verbs/models/named_model.h"
+#include "tools/verbs/models/quantized_result.h"
 #include "tools/verbs/writing/conversion.h"
 
 namespace fsdp::cli {
@@ -53,6 +54,7 @@ class ExportVerb : public Verb {
     options.add("--max-shard-size", &conversion_.max_shard_bytes, "; 5GB if not given");
     options.add("--strip-prefix", &conversion_.strip_prefixes, "; auto if not given");
     options.add("--dequantize", &dequantize_);
+    declare_quantization(options, quantization_);
     options.add("--incomplete", &request_.incomplete);
     options.add("--check", &check_);
   }
@@ -62,6 +64,9 @@ class ExportVerb : public Verb {
     if (request_.average && !request_.model.empty())
       throw Error(ErrorCode::kUsage, "--ema and --model both say which weights: leave one out");
     Companions companions = companions_for(config_, common.path);
+    if (!quantization_.scheme.empty() && !companions.config)
+      throw Error(ErrorCode::kUsage,
+                  "--quantize writes a quantization_config: --config names a config.json");
     request_.choice.config = companions.config_name;
     request_.dry_run = conversion_.writing.dry_run;
     conversion_.by_module = true;
@@ -69,8 +74,19 @@ class ExportVerb : public Verb {
     if (conversion_.strip_unasked) conversion_.strip_prefixes = {"auto"};
     if (check_ && formats::is_url(conversion_.writing.destination))
       throw Error(ErrorCode::kUsage, "--check reads only local files, and OUT is not local");
+    const bool quantizes = !quantization_.scheme.empty();
+    if (!quantizes && (!quantization_.dialect.empty() || !quantization_.skip.empty()))
+      throw Error(ErrorCode::kUsage,
+                  "--quantize-dialect and --quantize-skip are about --quantize SCHEME");
+    if (quantizes && check_)
+      throw Error(ErrorCode::kUsage,
+                  "--check compares bit for bit, and --quantize rounds: leave one out");
     NamedModel model;
     Changed plain;  // without quantized weights
+    Changed exact;  // before --quantize
+    Json quantization;
+    ConversionOptions conversion = conversion_;
+    if (quantizes) conversion.dtype.clear();  // before it rounds, and not the scales
     const auto change = [&](const formats::Checkpoint& source, const Value& content,
                             ReportExtras& extras) {
       plain = {nullptr, content};
@@ -82,9 +98,13 @@ class ExportVerb : public Verb {
       model = named_model(plain.checkpoint ? *plain.checkpoint : source, plain.content,
                           common.path, companions, request_, extras);
       if (model.result.checkpoint == nullptr) model.result.checkpoint = plain.checkpoint;
-      return model.result;
+      if (!quantizes) return model.result;
+      exact = model.result;
+      return quantized_result(exact.checkpoint ? *exact.checkpoint : source, exact.content,
+                              quantization_, conversion_.dtype, extras, quantization);
     };
-    Prepared prepared = prepare_conversion("safetensors", conversion_, common, streams, change);
+    Prepared prepared = prepare_conversion("safetensors", conversion, common, streams, change);
+    if (quantizes) formats::hf::set_quantization(companions, std::move(quantization));
     report_companions(prepared, companions);
     prepared.extras.members.emplace_back("check", check_);
     formats::OutputOptions options = conversion_.writing.output(common);
@@ -177,6 +197,7 @@ class ExportVerb : public Verb {
   std::string config_;
   bool check_ = false;
   bool dequantize_ = false;
+  QuantizationOptions quantization_;
 };
 
 }  // namespace
