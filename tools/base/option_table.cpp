@@ -25,7 +25,8 @@ constexpr OptionMeaning kOptions[] = {
     {"--copy", "", "Folders: copy data files instead of linking them"},
     {"-d,--depth", "N", "Levels of the tree to show", 0, INT32_MAX},
     {"--dequantize", "",
-     "Make quantized weights floating numbers, as their library does; dtype of --dtype, else of the "
+     "Make quantized weights floating numbers, as their library does; dtype of --dtype, else of "
+     "the "
      "config"},
     {"--differing", "WHICH", "Values and integer tensors that differ: refuse, first, last"},
     {"--drop", "GLOB", "Leave out keys that match"},
@@ -85,7 +86,8 @@ constexpr OptionMeaning kOptions[] = {
     {"--quantize", "SCHEME", "Quantize weights of linear layers, rounded to nearest"},
     {"--quantize-dialect", "LIBRARY",
      "Names and arithmetic of this library; compressed-tensors if not given"},
-    {"--quantize-skip", "GLOB", "Modules that stay as they are, beside embeddings, heads and gates"},
+    {"--quantize-skip", "GLOB",
+     "Modules that stay as they are, beside embeddings, heads and gates"},
     {"-q,--quiet", "", "No notes, warnings and summaries"},
     {"-r,--rank", "R", "Rank of the adapter", 1, 1 << 16},
     {"--rename", "FROM=TO", "Rename FROM, and names that begin with FROM and a dot"},

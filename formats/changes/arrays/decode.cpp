@@ -43,7 +43,8 @@ class DecodedSource : public ComputedSource {
         element_bits_(8 * item_bytes(stored.dtype)),
         ordered_(element_bits_ / packing.bits == packing.order.size()),
         columns_(static_cast<std::uint64_t>(shape.empty() ? 1 : shape.back())),
-        stored_columns_(static_cast<std::uint64_t>(stored.shape.empty() ? 1 : stored.shape.back())) {}
+        stored_columns_(
+            static_cast<std::uint64_t>(stored.shape.empty() ? 1 : stored.shape.back())) {}
 
  protected:
   void compute(std::uint64_t first, std::span<std::byte> out) const override {
@@ -148,15 +149,13 @@ std::uint64_t packed_size(std::uint64_t count, unsigned bits, DType dtype) {
 }
 
 Array decoded(const Array& stored, const Packing& packing, const std::vector<std::int64_t>& shape) {
-  return computed_array(DType::kFloat32, shape, [=] {
-    return std::make_shared<DecodedSource>(stored, packing, shape);
-  });
+  return computed_array(DType::kFloat32, shape,
+                        [=] { return std::make_shared<DecodedSource>(stored, packing, shape); });
 }
 
 Array powers_of_two(const Array& exponents) {
-  return computed_array(DType::kFloat32, exponents.shape, [=] {
-    return std::make_shared<PowersSource>(exponents);
-  });
+  return computed_array(DType::kFloat32, exponents.shape,
+                        [=] { return std::make_shared<PowersSource>(exponents); });
 }
 
 }  // namespace fsdp::formats::arrays

@@ -16,7 +16,7 @@ enum class Code {
   kUnsigned,  // an integer from 0 on
   kOffset,    // an integer, plus 2^(bits - 1)
   kLessOne,   // an integer from 0 on, less 1, modulo 2^bits
-  kFloat4     // E2M1 of OCP Microscaling Formats 1.0: 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives
+  kFloat4  // E2M1 of OCP Microscaling Formats 1.0: 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives
 };
 
 // Numbers that lie in the elements of an integer dtype.

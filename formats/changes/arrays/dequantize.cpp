@@ -55,12 +55,11 @@ class DequantizedSource : public ComputedSource {
         for (std::size_t i = 0; i < scales.size() / sizeof(float); ++i)
           factors[i] = from_->divides ? factors[i] / global_ : factors[i] * global_;
       }
-      for_each_block(from_->grid, run,
-                     [&](std::uint64_t at, std::uint64_t count, std::uint64_t block) {
-                       const std::uint64_t index = block - first_block;
-                       multiply(products + at, count, zeros_ == nullptr ? 0 : offsets[index],
-                                factors[index]);
-                     });
+      for_each_block(
+          from_->grid, run, [&](std::uint64_t at, std::uint64_t count, std::uint64_t block) {
+            const std::uint64_t index = block - first_block;
+            multiply(products + at, count, zeros_ == nullptr ? 0 : offsets[index], factors[index]);
+          });
       rounded(numbers, out.first(run.numel() * item));
       out = out.subspan(run.numel() * item);
       first += run.numel();

@@ -57,8 +57,7 @@ class PackedSource : public ComputedSource {
   void along_row(std::uint64_t row, std::uint64_t column, std::span<std::byte> out) const {
     const std::uint64_t begin_bit = column * element_bits_;
     const std::uint64_t begin = begin_bit / bits_;
-    const std::uint64_t end =
-        std::min((begin_bit + 8 * out.size() + bits_ - 1) / bits_, columns_);
+    const std::uint64_t end = std::min((begin_bit + 8 * out.size() + bits_ - 1) / bits_, columns_);
     const Scratch scratch;
     for (std::uint64_t at = begin; at < end;) {
       const auto codes = scratch.first(std::min<std::uint64_t>(kComputedNumel, end - at));
@@ -67,7 +66,8 @@ class PackedSource : public ComputedSource {
         nibbles(codes, out.subspan((at - begin) / 2));
       } else {
         for (std::size_t i = 0; i < codes.size(); ++i)
-          put(out, static_cast<std::int64_t>((at + i) * bits_) - static_cast<std::int64_t>(begin_bit),
+          put(out,
+              static_cast<std::int64_t>((at + i) * bits_) - static_cast<std::int64_t>(begin_bit),
               codes[i]);
       }
       at += codes.size();

@@ -226,15 +226,14 @@ class NumbersSource : public ComputedSource {
       scales_.reader().read_as(DType::kFloat32, first, bytes);
       auto* const numbers = reinterpret_cast<float*>(bytes.data());
       auto* const codes = reinterpret_cast<std::uint8_t*>(out.data());
-      for_each_block(scales_.grid(), run,
-                     [&](std::uint64_t at, std::uint64_t count, std::uint64_t block) {
-                       if (group == nullptr || block < group->first ||
-                           block - group->first >= group->scales.size())
-                         group = scales_.group_of(block);
-                       scales_.quantizer().encode({numbers + at, count},
-                                                  group->scales[block - group->first],
-                                                  {codes + at, count});
-                     });
+      for_each_block(
+          scales_.grid(), run, [&](std::uint64_t at, std::uint64_t count, std::uint64_t block) {
+            if (group == nullptr || block < group->first ||
+                block - group->first >= group->scales.size())
+              group = scales_.group_of(block);
+            scales_.quantizer().encode({numbers + at, count}, group->scales[block - group->first],
+                                       {codes + at, count});
+          });
       out = out.subspan(run.numel());
       first += run.numel();
     });
@@ -295,8 +294,7 @@ Array quantized_scales(const Quantization& from, const std::vector<std::int64_t>
   return of_blocks(from, shape, dtype, std::nullopt);
 }
 
-Array quantized_zeros(const Quantization& from, const std::vector<std::int64_t>& shape,
-                      int plus) {
+Array quantized_zeros(const Quantization& from, const std::vector<std::int64_t>& shape, int plus) {
   return of_blocks(from, shape, DType::kUInt8, plus);
 }
 

@@ -50,8 +50,7 @@ Array quantized_numbers(const Quantization& from, DType dtype);
 Array quantized_scales(const Quantization& from, const std::vector<std::int64_t>& shape,
                        DType dtype);
 // Returns the zero points plus a number, as uint8.  Requires: the array is not empty.
-Array quantized_zeros(const Quantization& from, const std::vector<std::int64_t>& shape,
-                      int plus);
+Array quantized_zeros(const Quantization& from, const std::vector<std::int64_t>& shape, int plus);
 
 // Returns the largest magnitude of an array that is not empty.  Reads all of it.
 // Throws: kUnsupported naming an element that is NaN or infinite.
@@ -65,8 +64,8 @@ struct QuantizedArrays {
 // Note [how transformers quantizes a block]
 // In float32, every step rounded to nearest, ties to even: with `most` the largest magnitude of the
 // block, f = (1 / most) * 448; the scale is 1 / f, and a number is its element times f, cut to what
-// float8_e4m3fn holds (448) and cast.  Where f would not be finite (zeros, or nothing above 2^-128 *
-// 448) it is 1.
+// float8_e4m3fn holds (448) and cast.  Where f would not be finite (zeros, or nothing above 2^-128
+// * 448) it is 1.
 //
 // Requires: as Quantization; `scale_shape` has as many elements as the grid has blocks.
 // Throws while the arrays are read: as Quantization.

@@ -43,7 +43,7 @@ struct Names {
 Names names_of(Dialect dialect) {
   switch (dialect) {
     case Dialect::kCompressedTensors:
-      return {{".weight_packed", ".weight"}, ".weight_scale",  ".weight_zero_point",
+      return {{".weight_packed", ".weight"}, ".weight_scale", ".weight_zero_point",
               ".weight_global_scale",        ".weight_shape", ".weight_g_idx"};
     case Dialect::kModelOpt:
       return {{".weight"}, ".weight_scale", "", ".weight_scale_2", "", ""};
@@ -61,7 +61,7 @@ Names names_of(Dialect dialect) {
 
 // Endings of tensors that belong to activations and caches of a quantized model.
 constexpr std::array<std::string_view, 12> kOfActivations = {
-    ".input_scale",  ".input_zero_point",  ".input_global_scale", ".activation_scale",
+    ".input_scale",  ".input_zero_point",  ".input_global_scale",  ".activation_scale",
     ".output_scale", ".output_zero_point", ".output_global_scale", ".k_scale",
     ".v_scale",      ".q_scale",           ".k_zero_point",        ".v_zero_point"};
 // A tensor that inputs are multiplied with before the weight.
@@ -91,8 +91,7 @@ class Dequantizer {
   DequantizedModel run(const Value& tensors) {
     for (const auto& [key, value] : members_of(tensors)) {
       const auto number = tensor_number(value);
-      if (!number)
-        throw unsupported(*key.as_string(), "is not a dense tensor");
+      if (!number) throw unsupported(*key.as_string(), "is not a dense tensor");
       numbers_.emplace(*key.as_string(), *number);
     }
     std::vector<Value::Entry> entries;
@@ -112,10 +111,10 @@ class Dequantizer {
       }
     }
     if (counts_.empty()) {
-      throw Error(ErrorCode::kNotFound,
-                  cat(source_.description().path, ": no tensors of quantized weights, ",
-                      settings_.method, " names them NAME", names_.numbers[0], " and NAME",
-                      names_.scales));
+      throw Error(
+          ErrorCode::kNotFound,
+          cat(source_.description().path, ": no tensors of quantized weights, ", settings_.method,
+              " names them NAME", names_.numbers[0], " and NAME", names_.scales));
     }
     out_.weights.assign(counts_.begin(), counts_.end());
     out_.content = Value::dict(std::move(entries));
@@ -189,8 +188,9 @@ class Dequantizer {
   void refuse_rest(const std::string& name) const {
     const TensorEntry& entry = source_.index().tensors[numbers_.at(name)];
     if (name.ends_with(kInputFactors)) {
-      throw unsupported(name, "multiplies the inputs of a weight: the weight alone is not that of "
-                              "the model before quantization");
+      throw unsupported(name,
+                        "multiplies the inputs of a weight: the weight alone is not that of "
+                        "the model before quantization");
     }
     for (const std::string_view ending :
          {names_.scales, names_.zeros, names_.second, names_.shape, names_.order}) {
@@ -246,7 +246,8 @@ class Dequantizer {
         }
         found = Weight{name, scheme.name, std::move(*array)};
       } else {
-        reasons += cat(reasons.empty() ? "" : "; ", scheme.name, ": ", std::get<std::string>(tried));
+        reasons +=
+            cat(reasons.empty() ? "" : "; ", scheme.name, ": ", std::get<std::string>(tried));
       }
     }
     if (found) return std::move(*found);
@@ -288,13 +289,13 @@ class Dequantizer {
     const Array& numbers = parts.numbers;
     shape = numbers.shape;
     if (scheme.numbers == NumberKind::kFloat && scheme.bits == 8) {
-      if (parts.packed || !is_float8(numbers.dtype)) return is_text("numbers", numbers, "8-bit floats");
+      if (parts.packed || !is_float8(numbers.dtype))
+        return is_text("numbers", numbers, "8-bit floats");
       return numbers;
     }
     if (shape.empty()) return is_text("numbers", numbers, "at least one dimension");
     if (scheme.numbers == NumberKind::kFloat) {
-      const bool bytes =
-          numbers.dtype == DType::kUInt8 || numbers.dtype == DType::kFloat4E2M1FNx2;
+      const bool bytes = numbers.dtype == DType::kUInt8 || numbers.dtype == DType::kFloat4E2M1FNx2;
       if (!bytes) return is_text("numbers", numbers, "two numbers of 4 bits in a uint8");
       if (settings_.dialect == Dialect::kGptOss) {
         // [experts, outputs, groups, 16 bytes of a group]
@@ -312,8 +313,8 @@ class Dequantizer {
       if (numbers.dtype != DType::kUInt8 || shape.size() != 2)
         return is_text("numbers", numbers, "two rows of 4 bits in a uint8 matrix");
       if (__builtin_mul_overflow(shape[0], 2, shape.data())) return "sizes exceed 64 bits";
-      return arrays::decoded(
-          numbers, {.code = Code::kSigned, .bits = 4, .first_dimension = true}, shape);
+      return arrays::decoded(numbers, {.code = Code::kSigned, .bits = 4, .first_dimension = true},
+                             shape);
     }
     if (!parts.packed) {
       if (scheme.bits != 8 || numbers.dtype != DType::kInt8)
@@ -396,8 +397,7 @@ class Dequantizer {
   std::string scales_by(const Scheme& scheme, const Parts& parts, const Shape& expected,
                         arrays::Dequantization& from) const {
     const Array& scales = parts.scales;
-    if (!goes_with(scales.shape, expected))
-      return is_text("scales", scales, shape_text(expected));
+    if (!goes_with(scales.shape, expected)) return is_text("scales", scales, shape_text(expected));
     if (scheme.powers) {
       if (scales.dtype != DType::kUInt8 && scales.dtype != DType::kFloat8E8M0FNU)
         return is_text("scales", scales, "exponents in uint8");
@@ -439,10 +439,11 @@ class Dequantizer {
     // Packed along the rows of the weight, where a word may hold numbers of any bits.
     if (shape.size() != 2 || 32 % scheme.bits != 0)
       return cat("zero points of ", scheme.bits, " bits in words");
-    const auto words = static_cast<std::int64_t>(arrays::packed_size(
-        static_cast<std::uint64_t>(shape[0]), scheme.bits, DType::kInt32));
+    const auto words = static_cast<std::int64_t>(
+        arrays::packed_size(static_cast<std::uint64_t>(shape[0]), scheme.bits, DType::kInt32));
     if (zeros.dtype != DType::kInt32 || zeros.shape != Shape{words, expected.back()})
-      return is_text("zero points", zeros, cat("int32 ", shape_text(Shape{words, expected.back()})));
+      return is_text("zero points", zeros,
+                     cat("int32 ", shape_text(Shape{words, expected.back()})));
     from.zeros = arrays::decoded(
         zeros, {.code = Code::kOffset, .bits = scheme.bits, .first_dimension = true}, expected);
     return {};
@@ -458,7 +459,8 @@ class Dequantizer {
     Shape shape = words.shape;
     if (__builtin_mul_overflow(shape[gptq ? 0 : 1], each, &shape[gptq ? 0 : 1]))
       return "sizes exceed 64 bits";
-    const std::int64_t size = scheme.columns < 0 ? std::max<std::int64_t>(shape[0], 1) : scheme.columns;
+    const std::int64_t size =
+        scheme.columns < 0 ? std::max<std::int64_t>(shape[0], 1) : scheme.columns;
     BlockGrid grid;
     grid.rows = static_cast<std::uint64_t>(shape[0]);
     grid.columns = static_cast<std::uint64_t>(shape[1]);

@@ -24,13 +24,12 @@ struct DequantizedModel {
   std::vector<std::string> left_out;
 };
 
-// Makes each quantized weight a tensor NAME.weight of dtype `to`: in the arithmetic of the dialect's
-// own library, so that every bit is the same.  Other tensors stay.  What the configuration says of
-// a weight is compared with the dtypes and shapes of its tensors.
-// Lifetime: `source` outlives the result.
-// Throws: kMismatch naming a weight whose tensors no scheme explains, with the reason; kNotFound
-// for a weight without its scales and for a model without quantized weights; kUnsupported for
-// tensors that change what the weight means.
+// Makes each quantized weight a tensor NAME.weight of dtype `to`: in the arithmetic of the
+// dialect's own library, so that every bit is the same.  Other tensors stay.  What the
+// configuration says of a weight is compared with the dtypes and shapes of its tensors. Lifetime:
+// `source` outlives the result. Throws: kMismatch naming a weight whose tensors no scheme explains,
+// with the reason; kNotFound for a weight without its scales and for a model without quantized
+// weights; kUnsupported for tensors that change what the weight means.
 DequantizedModel dequantized_model(const Checkpoint& source, const Value& tensors,
                                    const Settings& settings, DType to);
 

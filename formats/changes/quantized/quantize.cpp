@@ -42,24 +42,46 @@ std::array<Known, 9> known_schemes() {
   const auto integer = NumberKind::kInteger;
   return {{
       {"fp8-tensor", {}, "FP8", "float-quantized", "FP8"},
-      {"fp8-channel", {.sharing = Sharing::kRows}, "FP8_DYNAMIC", "float-quantized",
+      {"fp8-channel",
+       {.sharing = Sharing::kRows},
+       "FP8_DYNAMIC",
+       "float-quantized",
        "FP8_PER_CHANNEL_PER_TOKEN"},
       {"fp8-block",
        {.sharing = Sharing::kBlocks, .rows = kBlock, .columns = kBlock},
-       "FP8_BLOCK", "float-quantized", "FP8_PB_WO"},
-      {"mxfp8", {.sharing = Sharing::kGroups, .columns = 32, .powers = true}, "MXFP8A16",
-       "mxfp8-quantized", "MXFP8"},
-      {"mxfp4", {.bits = 4, .sharing = Sharing::kGroups, .columns = 32, .powers = true},
-       "MXFP4A16", "mxfp4-pack-quantized", "MXFP4"},
-      {"nvfp4", {.bits = 4, .sharing = Sharing::kGroups, .columns = 16, .second_scale = true},
-       "NVFP4A16", "nvfp4-pack-quantized", "W4A16_NVFP4"},
+       "FP8_BLOCK",
+       "float-quantized",
+       "FP8_PB_WO"},
+      {"mxfp8",
+       {.sharing = Sharing::kGroups, .columns = 32, .powers = true},
+       "MXFP8A16",
+       "mxfp8-quantized",
+       "MXFP8"},
+      {"mxfp4",
+       {.bits = 4, .sharing = Sharing::kGroups, .columns = 32, .powers = true},
+       "MXFP4A16",
+       "mxfp4-pack-quantized",
+       "MXFP4"},
+      {"nvfp4",
+       {.bits = 4, .sharing = Sharing::kGroups, .columns = 16, .second_scale = true},
+       "NVFP4A16",
+       "nvfp4-pack-quantized",
+       "W4A16_NVFP4"},
       {"int8", {.numbers = integer, .sharing = Sharing::kRows}, "W8A8", "int-quantized", "W8A16"},
-      {"int4", {.numbers = integer, .bits = 4, .sharing = Sharing::kGroups, .columns = kGroup},
-       "W4A16", "pack-quantized", "W4A16_AWQ"},
+      {"int4",
+       {.numbers = integer, .bits = 4, .sharing = Sharing::kGroups, .columns = kGroup},
+       "W4A16",
+       "pack-quantized",
+       "W4A16_AWQ"},
       {"int4-asym",
-       {.numbers = integer, .bits = 4, .sharing = Sharing::kGroups, .columns = kGroup,
+       {.numbers = integer,
+        .bits = 4,
+        .sharing = Sharing::kGroups,
+        .columns = kGroup,
         .symmetric = false},
-       "W4A16_ASYM", "pack-quantized", ""},
+       "W4A16_ASYM",
+       "pack-quantized",
+       ""},
   }};
 }
 
@@ -75,8 +97,8 @@ Known known_by(const QuantizeRequest& request) {
     if (known.word == request.word) return known;
     words += cat(words.empty() ? "" : ", ", known.word);
   }
-  throw Error(ErrorCode::kUsage, cat("no scheme ", quote(request.word, 100),
-                                     " of this dialect; there are ", words));
+  throw Error(ErrorCode::kUsage,
+              cat("no scheme ", quote(request.word, 100), " of this dialect; there are ", words));
 }
 
 std::string_view last_part(std::string_view name) {
@@ -86,12 +108,28 @@ std::string_view last_part(std::string_view name) {
 // Returns whether modules of that name hold embeddings, heads or gates of experts, which lose most
 // by quantization and are small.
 bool is_kept(std::string_view module) {
-  constexpr std::array<std::string_view, 22> kKept = {
-      "embed_tokens", "tok_embeddings", "wte",       "wpe",      "word_embeddings",
-      "embed_in",     "shared",         "embeddings", "lm_head", "output",
-      "embed_out",    "score",          "classifier", "gate",    "router",
-      "shared_expert_gate", "position_embeddings", "token_type_embeddings", "embed_positions",
-      "relative_attention_bias", "embed_tokens_per_layer", "position_embedding"};
+  constexpr std::array<std::string_view, 22> kKept = {"embed_tokens",
+                                                      "tok_embeddings",
+                                                      "wte",
+                                                      "wpe",
+                                                      "word_embeddings",
+                                                      "embed_in",
+                                                      "shared",
+                                                      "embeddings",
+                                                      "lm_head",
+                                                      "output",
+                                                      "embed_out",
+                                                      "score",
+                                                      "classifier",
+                                                      "gate",
+                                                      "router",
+                                                      "shared_expert_gate",
+                                                      "position_embeddings",
+                                                      "token_type_embeddings",
+                                                      "embed_positions",
+                                                      "relative_attention_bias",
+                                                      "embed_tokens_per_layer",
+                                                      "position_embedding"};
   return std::ranges::find(kKept, last_part(module)) != kKept.end();
 }
 
@@ -150,6 +188,9 @@ class ModelQuantizer {
             std::vector{std::make_shared<arrays::ArraySource>(source)})) {}
 
   QuantizedModel run(const Value& tensors) {
+    for (const auto& [key, value] : members_of(tensors)) {
+      if (const auto number = tensor_number(value)) numbers_.emplace(*key.as_string(), *number);
+    }
     for (const auto& [key, value] : members_of(tensors)) note(*key.as_string(), value);
     share_magnitudes();
     for (const auto& [key, value] : members_of(tensors)) {
@@ -194,8 +235,7 @@ class ModelQuantizer {
   // Notes whether a tensor is quantized.
   void note(const std::string& name, const Value& value) {
     const auto number = tensor_number(value);
-    if (!number)
-      throw Error(ErrorCode::kUnsupported, place(name) + " is not a dense tensor");
+    if (!number) throw Error(ErrorCode::kUnsupported, place(name) + " is not a dense tensor");
     const Array own = computed_->source_array(*number);
     if (is_floating(own.dtype) && item_bytes(own.dtype) == 1) {
       throw Error(ErrorCode::kUnsupported,
@@ -208,6 +248,7 @@ class ModelQuantizer {
       out_.kept.push_back(module);
       return;
     }
+    check_linear(module, own.shape[0]);
     const Array weight = cast_to(own);
     if (weight.dtype != DType::kBFloat16 && weight.dtype != DType::kFloat16 &&
         weight.dtype != DType::kFloat32) {
@@ -216,6 +257,20 @@ class ModelQuantizer {
     }
     check(name, weight);
     chosen_.emplace(name, weight);
+  }
+
+  // Throws if the bias beside a matrix is not that of a linear layer, as in transformers' Conv1D,
+  // whose weights are [in, out].
+  void check_linear(const std::string& module, std::int64_t rows) const {
+    const auto bias = numbers_.find(module + ".bias");
+    if (bias == numbers_.end()) return;
+    const Shape& shape = source_.index().tensors[bias->second].shape;
+    if (shape == Shape{rows}) return;
+    throw Error(ErrorCode::kUnsupported,
+                cat(place(module + std::string(kWeight)), " has ", rows, " rows, and its bias is ",
+                    shape_text(shape),
+                    ": not a linear layer; --quantize-skip leaves the module "
+                    "as it is"));
   }
 
   void check(const std::string& name, const Array& weight) const {
@@ -285,8 +340,8 @@ class ModelQuantizer {
       return;
     }
     const float most = scheme.second_scale ? magnitudes_.at(name) : 0;
-    const arrays::Quantization from{
-        weight, grid, quantizer_of(request_.dialect, scheme, weight.dtype, most)};
+    const arrays::Quantization from{weight, grid,
+                                    quantizer_of(request_.dialect, scheme, weight.dtype, most)};
     add_numbers(module, from);
     const DType scale_dtype = scheme.powers         ? DType::kUInt8
                               : scheme.second_scale ? DType::kFloat8E4M3FN
@@ -315,8 +370,7 @@ class ModelQuantizer {
     const Array numbers = arrays::quantized_numbers(from, bytes);
     if (scheme.bits == 8) return add(name, numbers);
     if (scheme.numbers == NumberKind::kFloat) {
-      return add(modelopt() ? name : name + "_packed",
-                 arrays::packed(numbers, 4, DType::kUInt8));
+      return add(modelopt() ? name : name + "_packed", arrays::packed(numbers, 4, DType::kUInt8));
     }
     if (modelopt()) return add(name, arrays::packed(numbers, 4, DType::kUInt8, true));
     add(name + "_packed", arrays::packed(numbers, scheme.bits, DType::kInt32));
@@ -351,8 +405,8 @@ class ModelQuantizer {
     const Scheme& scheme = known_.scheme;
     const bool groups = scheme.sharing == Sharing::kGroups;
     const bool blocks = scheme.sharing == Sharing::kBlocks;
-    const char* const strategy = groups ? (scheme.second_scale ? "tensor_group" : "group")
-                                 : blocks                           ? "block"
+    const char* const strategy = groups   ? (scheme.second_scale ? "tensor_group" : "group")
+                                 : blocks ? "block"
                                  : scheme.sharing == Sharing::kRows ? "channel"
                                                                     : "tensor";
     const Json narrow = scheme.powers         ? Json("torch.uint8")
@@ -390,8 +444,9 @@ class ModelQuantizer {
   const QuantizeRequest& request_;
   Known known_;
   std::shared_ptr<arrays::ComputedTensors> computed_;
-  std::map<std::string, Array> chosen_;      // weights by name, cast
-  std::map<std::string, float> magnitudes_;  // of weights whose scales have a scale
+  std::map<std::string, std::size_t> numbers_;  // tensors of the source by name
+  std::map<std::string, Array> chosen_;         // weights by name, cast
+  std::map<std::string, float> magnitudes_;     // of weights whose scales have a scale
   std::vector<Value::Entry> entries_;
   QuantizedModel out_;
 };

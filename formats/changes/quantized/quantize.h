@@ -44,7 +44,8 @@ struct QuantizedModel {
 // Lifetime: `source` outlives the result.
 // Throws: kUsage for an unknown word; kShape naming a matrix whose rows the scheme cannot divide;
 // kDtype for weights of other dtypes than bfloat16, float16 and float32; kNotFound if nothing is
-// left to quantize; kUnsupported for a model that is quantized already.
+// left to quantize; kUnsupported for a model that is quantized already, and for a matrix whose bias
+// says that it is not the weight of a linear layer.
 QuantizedModel quantized_model(const Checkpoint& source, const Value& tensors,
                                const QuantizeRequest& request);
 

@@ -48,15 +48,14 @@ float to_float8(float number) {
 
 // The properties of the dtypes of weights.
 struct Floats {
-  int mantissa;     // bits
-  float epsilon;    // 1 and the next number differ by it
-  float least;      // the smallest normal number
+  int mantissa;            // bits
+  float epsilon;           // 1 and the next number differ by it
+  float least;             // the smallest normal number
   std::uint32_t infinity;  // its bits
 };
 
 Floats floats_of(DType dtype) {
-  if (dtype == DType::kBFloat16)
-    return {7, 0x1p-7F, std::numeric_limits<float>::min(), 0x7F80};
+  if (dtype == DType::kBFloat16) return {7, 0x1p-7F, std::numeric_limits<float>::min(), 0x7F80};
   if (dtype == DType::kFloat16) return {10, 0x1p-10F, 0x1p-14F, 0x7C00};
   return {23, std::numeric_limits<float>::epsilon(), std::numeric_limits<float>::min(), 0x7F800000};
 }
@@ -181,8 +180,7 @@ class PlainQuantizer : public Quantizer {
   BlockScale with_zero(float least, float most) const {
     const float raw = rounded(weight_, rounded(weight_, most - least) / (2 * half_));
     const float point = rounded(weight_, least_ - rounded(weight_, least / raw));
-    const float zero =
-        std::isnan(point) ? 0 : std::nearbyint(std::clamp(point, least_, most_));
+    const float zero = std::isnan(point) ? 0 : std::nearbyint(std::clamp(point, least_, most_));
     const float scale = finite(raw);
     return {scale, scale, zero};
   }
@@ -259,8 +257,8 @@ class ModelOptQuantizer : public Quantizer {
   ModelOptQuantizer(const Scheme& scheme, DType weight) : scheme_(scheme), weight_(weight) {
     if (scheme.numbers == NumberKind::kInteger) most_ = scheme.bits == 4 ? 7 : 127;
     const bool by_weight = scheme.bits == 8 && scheme.sharing == Sharing::kRows;
-    least_ = by_weight ? formats::quantized::floats_of(weight).least
-                       : std::numeric_limits<float>::min();
+    least_ =
+        by_weight ? formats::quantized::floats_of(weight).least : std::numeric_limits<float>::min();
   }
 
   BlockScale scale(float least, float most) const override {
@@ -334,8 +332,7 @@ class ModelOptPower : public Quantizer {
 float second_scale_of(Dialect dialect, DType weight, float tensor_most) {
   if (dialect == Dialect::kModelOpt) return tensor_most / (kFloat4Most * kFloat8Most);
   const float most = std::max(tensor_most, floats_of(weight).least);
-  const float scale =
-      rounded(weight, rounded(weight, 1 / most) * (kFloat4Most * kFloat8Most));
+  const float scale = rounded(weight, rounded(weight, 1 / most) * (kFloat4Most * kFloat8Most));
   return std::isfinite(scale) ? scale : 1;
 }
 
@@ -343,8 +340,7 @@ std::shared_ptr<const Quantizer> quantizer_of(Dialect dialect, const Scheme& sch
                                               float tensor_most) {
   if (dialect == Dialect::kModelOpt) {
     if (scheme.second_scale) {
-      return std::make_shared<ModelOptSecondScale>(
-          second_scale_of(dialect, weight, tensor_most));
+      return std::make_shared<ModelOptSecondScale>(second_scale_of(dialect, weight, tensor_most));
     }
     if (scheme.powers) return std::make_shared<ModelOptPower>(scheme.bits);
     return std::make_shared<ModelOptQuantizer>(scheme, weight);

@@ -158,8 +158,8 @@ class Reader {
       scheme.sharing = Sharing::kGroups;
       scheme.columns = group(weights, "group_size", -1);
       scheme.second_scale = strategy == "tensor_group";
-      scheme.powers = strategy == "group" && scheme.numbers == NumberKind::kFloat &&
-                      scheme.columns == 32;
+      scheme.powers =
+          strategy == "group" && scheme.numbers == NumberKind::kFloat && scheme.columns == 32;
     } else {
       throw unsupported(cat("weights of strategy ", quote(strategy, 100)));
     }
@@ -203,8 +203,7 @@ class Reader {
               .columns = group(from, "group_size", 16),
               .second_scale = true};
     }
-    if (algorithm == "MXFP8")
-      return {.sharing = Sharing::kGroups, .columns = 32, .powers = true};
+    if (algorithm == "MXFP8") return {.sharing = Sharing::kGroups, .columns = 32, .powers = true};
     if (algorithm == "MXFP4" || algorithm == "W4A8_MXFP4_FP8")
       return {.bits = 4, .sharing = Sharing::kGroups, .columns = 32, .powers = true};
     if (algorithm == "W8A8_SQ_PER_CHANNEL" || algorithm == "W8A16")
@@ -232,7 +231,8 @@ class Reader {
     out_.dialect = Dialect::kGptq;
     const std::string stored = text(config_, "checkpoint_format", "gptq");
     if (stored != "gptq" && stored != "gptq_v2")
-      throw unsupported(cat("checkpoint_format is ", quote(stored, 100), ", known are gptq and gptq_v2"));
+      throw unsupported(
+          cat("checkpoint_format is ", quote(stored, 100), ", known are gptq and gptq_v2"));
     if (const std::string words = text(config_, "pack_dtype", "int32"); words != "int32")
       throw unsupported(cat("pack_dtype is ", quote(words, 100), ", known is int32"));
     Scheme scheme{.numbers = NumberKind::kInteger,

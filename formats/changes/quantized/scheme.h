@@ -16,8 +16,8 @@ enum class Dialect {
   kModelOpt,           // weight, weight_scale, weight_scale_2
   kTransformersFp8,    // weight, weight_scale_inv
   kGptOss,             // NAME_blocks, NAME_scales: MXFP4, turned
-  kGptq,               // qweight, qzeros, scales, g_idx: [in, out] in words along the first dimension
-  kAwq                 // qweight, qzeros, scales: [in, out] in words along the last dimension
+  kGptq,  // qweight, qzeros, scales, g_idx: [in, out] in words along the first dimension
+  kAwq    // qweight, qzeros, scales: [in, out] in words along the last dimension
 };
 
 enum class NumberKind { kFloat, kInteger };
@@ -30,8 +30,8 @@ struct Scheme {
   NumberKind numbers = NumberKind::kFloat;
   unsigned bits = 8;
   Sharing sharing = Sharing::kTensor;
-  std::int64_t rows = 0;     // kBlocks: of a block
-  std::int64_t columns = 0;  // kBlocks: of a block; kGroups: of a group, -1 for a whole row
+  std::int64_t rows = 0;        // kBlocks: of a block
+  std::int64_t columns = 0;     // kBlocks: of a block; kGroups: of a group, -1 for a whole row
   bool symmetric = true;        // without zero points
   bool powers = false;          // scales are bytes, exponents of two
   bool second_scale = false;    // the scales have a scale, one for the tensor

@@ -68,8 +68,7 @@ std::optional<DType> configured_dtype(const Companions& companions) {
 
 Changed dequantized_source(const formats::Checkpoint& source, const formats::Value& content,
                            const std::string& path, const std::string& place,
-                           const std::string& dtype, Companions& companions,
-                           ReportExtras& extras) {
+                           const std::string& dtype, Companions& companions, ReportExtras& extras) {
   const formats::quantized::Settings settings = settings_of(companions, path);
   const formats::hf::FoundModel model = formats::hf::find_model(source, content, place);
   const auto configured = configured_dtype(companions);
@@ -78,8 +77,8 @@ Changed dequantized_source(const formats::Checkpoint& source, const formats::Val
       formats::quantized::dequantized_model(source, model.tensors, settings, to);
   Json::Array schemes;
   for (const auto& [scheme, count] : made.weights) {
-    extras.lines.push_back(cat("dequantized: ", counted(count, "weight"), " of ", scheme, ", ",
-                               settings.method));
+    extras.lines.push_back(
+        cat("dequantized: ", counted(count, "weight"), " of ", scheme, ", ", settings.method));
     schemes.emplace_back(Json::Object{{"scheme", scheme}, {"weights", count}});
   }
   if (dtype.empty() && !configured) {
@@ -87,15 +86,15 @@ Changed dequantized_source(const formats::Checkpoint& source, const formats::Val
         "assumed: bfloat16, the configuration names no dtype; --dtype says another one");
   }
   if (!made.left_out.empty()) {
-    extras.lines.push_back(cat("left out: ", counted(made.left_out.size(), "scale"),
-                               " of activations and caches"));
+    extras.lines.push_back(
+        cat("left out: ", counted(made.left_out.size(), "scale"), " of activations and caches"));
   }
   extras.members.emplace_back(
-      "dequantized", Json::Object{{"method", settings.method},
-                                  {"dtype", formats::torch_name(to)},
-                                  {"schemes", std::move(schemes)},
-                                  {"left_out", Json::Array(made.left_out.begin(),
-                                                           made.left_out.end())}});
+      "dequantized",
+      Json::Object{{"method", settings.method},
+                   {"dtype", formats::torch_name(to)},
+                   {"schemes", std::move(schemes)},
+                   {"left_out", Json::Array(made.left_out.begin(), made.left_out.end())}});
   formats::hf::drop_quantization(companions, true);
   return {std::move(made.checkpoint), std::move(made.content)};
 }

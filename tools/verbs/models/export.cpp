@@ -91,12 +91,12 @@ class ExportVerb : public Verb {
                             ReportExtras& extras) {
       plain = {nullptr, content};
       if (dequantize_) {
-        plain = dequantized_source(source, content, common.path, request_.model,
-                                   conversion_.dtype, companions, extras);
+        plain = dequantized_source(source, content, common.path, request_.model, conversion_.dtype,
+                                   companions, extras);
         request_.model.clear();
       }
-      model = named_model(plain.checkpoint ? *plain.checkpoint : source, plain.content,
-                          common.path, companions, request_, extras);
+      model = named_model(plain.checkpoint ? *plain.checkpoint : source, plain.content, common.path,
+                          companions, request_, extras);
       if (model.result.checkpoint == nullptr) model.result.checkpoint = plain.checkpoint;
       if (!quantizes) return model.result;
       exact = model.result;

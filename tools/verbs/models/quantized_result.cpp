@@ -27,8 +27,7 @@ Dialect dialect_of(const std::string& word) {
 
 void declare_quantization(OptionSet& options, QuantizationOptions& quantization) {
   OptionRecord& scheme = options.add("--quantize", &quantization.scheme);
-  for (const std::string_view word :
-       formats::quantized::scheme_words(Dialect::kCompressedTensors))
+  for (const std::string_view word : formats::quantized::scheme_words(Dialect::kCompressedTensors))
     scheme.choices.emplace_back(word);
   options.add("--quantize-dialect", &quantization.dialect).choices = {"compressed-tensors",
                                                                       "modelopt", "transformers"};
@@ -71,11 +70,10 @@ Changed quantized_result(const formats::Checkpoint& source, const formats::Value
   list_names(
       made.kept.size(), [&](std::size_t i) { return formats::escape(made.kept[i]); }, extras.lines);
   extras.members.emplace_back(
-      "quantized",
-      Json::Object{{"scheme", made.scheme},
-                   {"dialect", dialect},
-                   {"weights", made.weights},
-                   {"kept", Json::Array(made.kept.begin(), made.kept.end())}});
+      "quantized", Json::Object{{"scheme", made.scheme},
+                                {"dialect", dialect},
+                                {"weights", made.weights},
+                                {"kept", Json::Array(made.kept.begin(), made.kept.end())}});
   config = std::move(made.config);
   return {std::move(made.checkpoint), std::move(made.content)};
 }

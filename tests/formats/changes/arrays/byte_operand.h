@@ -41,13 +41,15 @@ class Elements : public Operand {
   std::vector<std::byte> bytes_;
 };
 
-inline Array bytes_array(DType dtype, const std::vector<std::int64_t>& shape, const std::vector<int>& bytes) {
+inline Array bytes_array(DType dtype, const std::vector<std::int64_t>& shape,
+                         const std::vector<int>& bytes) {
   std::vector<std::byte> out;
   for (const int byte : bytes) out.push_back(static_cast<std::byte>(byte));
   return whole_array(std::make_shared<Elements>(dtype, shape, std::move(out)), shape);
 }
 
-inline Array floats_array(const std::vector<std::int64_t>& shape, const std::vector<float>& numbers) {
+inline Array floats_array(const std::vector<std::int64_t>& shape,
+                          const std::vector<float>& numbers) {
   std::vector<std::byte> out(numbers.size() * sizeof(float));
   std::memcpy(out.data(), numbers.data(), out.size());
   return whole_array(std::make_shared<Elements>(DType::kFloat32, shape, std::move(out)), shape);

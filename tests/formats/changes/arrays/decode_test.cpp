@@ -18,8 +18,7 @@ using Floats = std::vector<float>;
 
 TEST(Decode, bytes_are_integers) {
   const Array bytes = bytes_array(DType::kInt8, {1, 4}, {0, 127, 128, 255});
-  EXPECT_EQ(floats_of(decoded(bytes, {.code = Code::kSigned}, {1, 4})),
-            (Floats{0, 127, -128, -1}));
+  EXPECT_EQ(floats_of(decoded(bytes, {.code = Code::kSigned}, {1, 4})), (Floats{0, 127, -128, -1}));
   EXPECT_EQ(floats_of(decoded(bytes, {.code = Code::kUnsigned}, {1, 4})),
             (Floats{0, 127, 128, 255}));
   EXPECT_EQ(floats_of(decoded(bytes, {.code = Code::kLessOne}, {1, 4})), (Floats{1, 128, 129, 0}));
@@ -37,8 +36,7 @@ TEST(Decode, the_first_of_two_numbers_in_a_byte_lies_in_its_low_half) {
 
 TEST(Decode, a_row_in_words_may_end_inside_a_word) {
   // Nibbles from the lowest on: 0, 1, ..., 7 and 8, 15, then padding.
-  const Array words =
-      bytes_array(DType::kInt32, {1, 2}, {0x10, 0x32, 0x54, 0x76, 0xF8, 0, 0, 0});
+  const Array words = bytes_array(DType::kInt32, {1, 2}, {0x10, 0x32, 0x54, 0x76, 0xF8, 0, 0, 0});
   const Array numbers = decoded(words, {.code = Code::kOffset, .bits = 4}, {1, 10});
   EXPECT_EQ(floats_of(numbers), (Floats{-8, -7, -6, -5, -4, -3, -2, -1, 0, 7}));
   // Reads may begin anywhere.

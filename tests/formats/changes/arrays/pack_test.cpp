@@ -58,8 +58,8 @@ TEST(Pack, decode_undoes_it) {
     std::vector<std::byte> part((count - first) * sizeof(std::int32_t));
     ArrayReader(words).read(first, part);
     const std::vector<std::byte> all = bytes_of(words);
-    EXPECT_TRUE(std::equal(part.begin(), part.end(),
-                           all.end() - static_cast<std::ptrdiff_t>(part.size())));
+    EXPECT_TRUE(
+        std::equal(part.begin(), part.end(), all.end() - static_cast<std::ptrdiff_t>(part.size())));
   }
 }
 

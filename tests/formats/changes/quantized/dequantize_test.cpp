@@ -49,7 +49,8 @@ class DequantizedModelTest : public testing::Test {
       arrays::ArraySource source(*model.checkpoint);
       const arrays::Array array = source.array(*tensor_number(value));
       Floats out(numel_of(array));
-      arrays::ArrayReader(array).read_as(DType::kFloat32, 0, std::as_writable_bytes(std::span(out)));
+      arrays::ArrayReader(array).read_as(DType::kFloat32, 0,
+                                         std::as_writable_bytes(std::span(out)));
       return out;
     }
     ADD_FAILURE() << "no " << name;

@@ -18,8 +18,8 @@ using Codes = std::vector<std::uint8_t>;
 
 constexpr Dialect kOurs = Dialect::kCompressedTensors;
 const Scheme kFloat8{.sharing = Sharing::kRows};
-const Scheme kInt4{.numbers = NumberKind::kInteger, .bits = 4, .sharing = Sharing::kGroups,
-                   .columns = 4};
+const Scheme kInt4{
+    .numbers = NumberKind::kInteger, .bits = 4, .sharing = Sharing::kGroups, .columns = 4};
 const Scheme kMxfp4{.bits = 4, .sharing = Sharing::kGroups, .columns = 32, .powers = true};
 
 Codes codes(const arrays::Quantizer& quantizer, std::vector<float> elements) {
@@ -42,9 +42,9 @@ TEST(Quantizers, the_largest_becomes_the_largest_number) {
 }
 
 TEST(Quantizers, the_scale_of_zeros_is_the_epsilon_of_the_dtype) {
-  for (const auto& [dtype, epsilon] : {std::pair{DType::kBFloat16, 0x1p-7F},
-                                       std::pair{DType::kFloat16, 0x1p-10F},
-                                       std::pair{DType::kFloat32, 0x1p-23F}})
+  for (const auto& [dtype, epsilon] :
+       {std::pair{DType::kBFloat16, 0x1p-7F}, std::pair{DType::kFloat16, 0x1p-10F},
+        std::pair{DType::kFloat32, 0x1p-23F}})
     EXPECT_EQ(quantizer_of(kOurs, kFloat8, dtype, 0)->scale(0, 0).stored, epsilon);
 }
 
@@ -74,8 +74,8 @@ TEST(Quantizers, a_zero_point_moves_the_range) {
 
 TEST(Quantizers, powers_of_two_follow_the_largest) {
   const auto quantizer = quantizer_of(kOurs, kMxfp4, DType::kFloat32, 0);
-  EXPECT_EQ(quantizer->scale(0, 4).stored, 127);      // 4 = 2^2
-  EXPECT_EQ(quantizer->scale(0, 6.9F).stored, 127);   // less than 1.75 * 4
+  EXPECT_EQ(quantizer->scale(0, 4).stored, 127);     // 4 = 2^2
+  EXPECT_EQ(quantizer->scale(0, 6.9F).stored, 127);  // less than 1.75 * 4
   EXPECT_EQ(quantizer->scale(0, 7).stored, 128);
   EXPECT_EQ(quantizer->scale(0, 0).stored, 0);
   expect_error(ErrorCode::kUnsupported, "too large for a power of two",

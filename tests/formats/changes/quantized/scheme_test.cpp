@@ -56,8 +56,9 @@ TEST(Scheme, each_method_says_what_shares_a_scale) {
     EXPECT_EQ(settings.schemes[0].name, c.name) << c.config;
   }
   EXPECT_TRUE(read(R"({"quant_method": "gptq"})").schemes[0].zeros_plus_one);
-  EXPECT_FALSE(
-      read(R"({"quant_method": "gptq", "checkpoint_format": "gptq_v2"})").schemes[0].zeros_plus_one);
+  EXPECT_FALSE(read(R"({"quant_method": "gptq", "checkpoint_format": "gptq_v2"})")
+                   .schemes[0]
+                   .zeros_plus_one);
   EXPECT_TRUE(read(R"({"quant_method": "awq", "zero_point": false})").schemes[0].symmetric);
   EXPECT_FALSE(read(weights(R"("num_bits": 4, "symmetric": false)")).schemes[0].symmetric);
 }
@@ -92,7 +93,8 @@ TEST(Scheme, what_is_not_known_is_named) {
            {ErrorCode::kUnsupported,
             R"({"quant_method": "compressed-tensors", "transform_config": {"a": 1}})",
             "transform_config"},
-           {ErrorCode::kJson, R"({"quant_method": "compressed-tensors"})", "config_groups is null"}})
+           {ErrorCode::kJson, R"({"quant_method": "compressed-tensors"})",
+            "config_groups is null"}})
     expect_error(c.code, "config.json: quantization_config: ", [&] {
       try {
         read(c.config);

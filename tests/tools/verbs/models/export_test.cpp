@@ -124,6 +124,79 @@ TEST_F(ExportTest, what_the_class_does_not_have_is_refused_by_name) {
   EXPECT_THAT(longer.err, HasSubstr("'transformer.wpe.weight' [7, 8], expected [6, 8]"));
 }
 
+class QuantizedExportTest : public CliTest {
+ protected:
+  void SetUp() override {
+    CliTest::SetUp();
+    write_file(path("config.json"), R"({"model_type": "own", "dtype": "float32"})");
+  }
+  CliResult quantized(const std::vector<std::string>& more) {
+    std::vector<std::string> words = {"export", golden_path(kFolder), path("o"), "--config",
+                                      path("config.json")};
+    words.insert(words.end(), more.begin(), more.end());
+    return run_cli(words);
+  }
+};
+
+TEST_F(QuantizedExportTest, weights_become_numbers_and_scales_and_weights_again) {
+  const CliResult result = quantized({"--quantize", "int8", "--quantize-skip", "emb"});
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("to int8, compressed-tensors, rounded to nearest from the "
+                                    "weights alone\n"));
+  EXPECT_THAT(result.out, HasSubstr("assumed: every other matrix NAME.weight is that of a linear"));
+  EXPECT_THAT(file_bytes(path("o/config.json")), HasSubstr("\"int-quantized\""));
+  EXPECT_THAT(run_cli({"inspect", path("o"), "-k", "emb.weight*"}).out, HasSubstr("1 tensor"));
+  EXPECT_THAT(run_cli({"inspect", path("o"), "-k", "blocks.0.up.weight_scale"}).out,
+              HasSubstr("1 tensor"));
+  const CliResult plain = run_cli({"export", path("o"), path("p"), "--dequantize"});
+  EXPECT_EQ(plain.status, 0) << plain.err;
+  EXPECT_THAT(plain.out, HasSubstr("of int8, a scale for each row, compressed-tensors\n"));
+  EXPECT_THAT(file_bytes(path("p/config.json")), Not(HasSubstr("quantization_config")));
+  EXPECT_EQ(run_cli({"export", golden_path(kFolder), path("q")}).status, 0);
+  const CliResult same = run_cli({"diff", path("p"), path("q"), "--atol", "0.02"});
+  EXPECT_EQ(same.status, 0) << same.out;
+  EXPECT_EQ(run_cli({"diff", path("p"), path("q")}).status, 1);
+}
+
+TEST_F(QuantizedExportTest, a_dialect_has_its_own_names) {
+  EXPECT_EQ(quantized({"--quantize", "fp8-tensor", "--quantize-dialect", "modelopt"}).status, 0);
+  EXPECT_THAT(file_bytes(path("o/config.json")), HasSubstr("\"quant_algo\": \"FP8\""));
+  const CliResult none =
+      quantized({"--force", "--quantize", "int4", "--quantize-dialect", "transformers"});
+  EXPECT_EQ(none.status, 2);
+  EXPECT_THAT(none.err, HasSubstr("no scheme 'int4' of this dialect; there are fp8-block"));
+}
+
+TEST_F(QuantizedExportTest, the_dtype_is_that_before_numbers_are_rounded) {
+  EXPECT_EQ(quantized({"--quantize", "fp8-channel", "--dtype", "bf16"}).status, 0);
+  EXPECT_THAT(run_cli({"inspect", path("o"), "-k", "blocks.0.up.weight_scale"}).out,
+              HasSubstr("bfloat16"));
+}
+
+TEST_F(QuantizedExportTest, what_cannot_be_quantized_is_refused) {
+  struct Case {
+    std::vector<std::string> words;
+    std::string says;
+  };
+  for (const Case& c : std::vector<Case>{
+           {{"--quantize", "int4"}, "int4 needs rows of a multiple of 128"},
+           {{"--quantize", "int8", "--quantize-skip", "nothing"}, "'nothing' matches no module"},
+           {{"--quantize", "int8", "--check"}, "--check compares bit for bit"},
+           {{"--quantize-skip", "emb"}, "are about --quantize SCHEME"},
+           {{"--dequantize"}, "no config.json with a quantization_config"}}) {
+    const CliResult result = quantized(c.words);
+    EXPECT_EQ(result.status, 2) << c.says;
+    EXPECT_THAT(result.err, HasSubstr(c.says));
+    EXPECT_THAT(names(), Not(Contains("o")));
+  }
+  // Weights [in, out].
+  gpt2().write(path("m.safetensors"));
+  const CliResult turned = run_cli({"export", path("m.safetensors"), path("t"), "--config",
+                                    path("config.json"), "--quantize", "int8"});
+  EXPECT_EQ(turned.status, 2);
+  EXPECT_THAT(turned.err, HasSubstr("not a linear layer"));
+}
+
 // A network and the average of its weights in one flat file.
 class TwoModelsTest : public CliTest {
  protected:
