@@ -20,12 +20,15 @@ constexpr std::array<float, 16> kFloat4 = {0.0F,  0.5F,  1.0F,  1.5F,  2.0F,  3.
 // Returns the number of each code.
 std::array<float, 256> numbers_of(const Packing& packing) {
   std::array<float, 256> out{};
+  if (packing.code == Code::kTable) {
+    std::ranges::copy(packing.table, out.begin());
+    return out;
+  }
   const int count = 1 << packing.bits;
   for (int code = 0; code < count; ++code) {
     int number = code;
     if (packing.code == Code::kSigned && code >= count / 2) number -= count;
     if (packing.code == Code::kOffset) number -= count / 2;
-    if (packing.code == Code::kLessOne) number = (code + 1) % count;
     out[static_cast<std::size_t>(code)] = packing.code == Code::kFloat4
                                               ? kFloat4[static_cast<std::size_t>(code)]
                                               : static_cast<float>(number);
@@ -41,7 +44,8 @@ class DecodedSource : public ComputedSource {
         packing_(packing),
         numbers_(numbers_of(packing)),
         element_bits_(8 * item_bytes(stored.dtype)),
-        ordered_(element_bits_ / packing.bits == packing.order.size()),
+        ordered_(element_bits_ % packing.bits == 0 &&
+                 element_bits_ / packing.bits <= packing.order.size()),
         columns_(static_cast<std::uint64_t>(shape.empty() ? 1 : shape.back())),
         stored_columns_(
             static_cast<std::uint64_t>(stored.shape.empty() ? 1 : stored.shape.back())) {}
@@ -73,7 +77,7 @@ class DecodedSource : public ComputedSource {
     const auto words = scratch.first(out.size() * item);
     stored_->read(row / each * stored_columns_ + column, words);
     for (std::size_t i = 0; i < out.size(); ++i)
-      out[i] = numbers_[word_at(words, i * item) >> shift & mask()];
+      out[i] = numbers_[(word_at(words, i * item) + packing_.plus) >> shift & mask()];
   }
 
   void along_row(std::uint64_t row, std::uint64_t column, std::span<float> out) const {
@@ -86,6 +90,7 @@ class DecodedSource : public ComputedSource {
     const auto bytes = scratch.first((end - begin) * item + 1);
     stored_->read(row * stored_columns_ + begin, bytes.first(bytes.size() - 1));
     bytes.back() = std::byte{0};
+    if (packing_.plus != 0) add(bytes);
     const std::uint64_t each = element_bits_ / packing_.bits;
     for (std::size_t i = 0; i < out.size(); ++i) {
       const std::uint64_t number = column + i;
@@ -96,6 +101,14 @@ class DecodedSource : public ComputedSource {
       const auto low = std::to_integer<unsigned>(bytes[bit / 8]);
       const auto high = std::to_integer<unsigned>(bytes[bit / 8 + 1]);
       out[i] = numbers_[(low | high << 8U) >> bit % 8 & mask()];
+    }
+  }
+
+  void add(std::span<std::byte> words) const {
+    for (std::size_t at = 0; at + sizeof(std::uint32_t) <= words.size();
+         at += sizeof(std::uint32_t)) {
+      const std::uint32_t sum = word_at(words, at) + packing_.plus;
+      std::memcpy(words.data() + at, &sum, sizeof sum);
     }
   }
 

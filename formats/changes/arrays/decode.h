@@ -15,7 +15,7 @@ enum class Code {
   kSigned,    // an integer, two's complement
   kUnsigned,  // an integer from 0 on
   kOffset,    // an integer, plus 2^(bits - 1)
-  kLessOne,   // an integer from 0 on, less 1, modulo 2^bits
+  kTable,     // what a table says
   kFloat4  // E2M1 of OCP Microscaling Formats 1.0: 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives
 };
 
@@ -23,11 +23,13 @@ enum class Code {
 struct Packing {
   Code code = Code::kSigned;
   unsigned bits = 8;  // 1 to 8
-  // The place of each number in an element, from the lowest bits on: for 4 bits in words of 32.
-  // Else numbers follow each other, and may begin in one element and end in the next.
+  // The place of each number in an element, from the lowest bits on, if that holds at most eight
+  // whole ones.  Else numbers follow each other, and may begin in one element and end in the next.
   std::array<std::uint8_t, 8> order = {0, 1, 2, 3, 4, 5, 6, 7};
   // Numbers follow each other along the first of two dimensions, else along the last dimension.
   bool first_dimension = false;
+  std::vector<float> table = {};  // kTable: the number of each code
+  std::uint32_t plus = 0;         // what is added to an element first, modulo 2^32
 };
 
 // Returns the elements that `count` numbers of a row take in an integer dtype, rounded up.
@@ -36,7 +38,8 @@ std::uint64_t packed_size(std::uint64_t count, unsigned bits, DType dtype);
 // Returns the array of numbers.  `shape`: of the numbers; it is that of `stored` but for the packed
 // dimension.
 // Requires: `stored` is of int8, uint8 or int32; the packed dimension has packed_size elements;
-// numbers that are packed along the first dimension end where their element ends.
+// numbers that are packed along the first dimension end where their element ends; a table has a
+// number for each code; `plus` is 0 but for int32.
 Array decoded(const Array& stored, const Packing& packing, const std::vector<std::int64_t>& shape);
 
 // Returns the array of powers of two whose exponents, plus 127, are bytes.

@@ -29,6 +29,11 @@ class DequantizedSource : public ComputedSource {
         numbers_(opened(from->numbers)),
         scales_(opened(from->scales)) {
     if (from->zeros) zeros_ = opened(*from->zeros);
+    if (from->columns) {
+      columns_.resize(from->grid.columns);
+      const std::vector<std::byte> factors = elements_of(*from->columns, DType::kFloat32);
+      std::memcpy(columns_.data(), factors.data(), factors.size());
+    }
     if (!from->global) return;
     const std::vector<std::byte> global = elements_of(*from->global, DType::kFloat32);
     std::memcpy(&global_, global.data(), sizeof global_);
@@ -60,6 +65,10 @@ class DequantizedSource : public ComputedSource {
             const std::uint64_t index = block - first_block;
             multiply(products + at, count, zeros_ == nullptr ? 0 : offsets[index], factors[index]);
           });
+      if (!columns_.empty()) {
+        for (std::uint64_t i = 0; i < run.numel(); ++i)
+          products[i] *= columns_[run.column + i % run.columns];
+      }
       rounded(numbers, out.first(run.numel() * item));
       out = out.subspan(run.numel() * item);
       first += run.numel();
@@ -81,6 +90,7 @@ class DequantizedSource : public ComputedSource {
   std::unique_ptr<ArrayReader> scales_;
   std::unique_ptr<ArrayReader> zeros_;  // null: they are 0
   float global_ = 1;
+  std::vector<float> columns_;  // empty: no factors
 };
 
 }  // namespace

@@ -12,19 +12,20 @@
 
 namespace fsdp::formats::arrays {
 
-// What a number of a block becomes: (number - zero) * scale, computed in float32; the product is
-// rounded to `product`, then to `to`, each time to nearest, ties to even: as PyTorch does where it
-// multiplies tensors of that dtype.
-// Requires: all arrays are of floating dtypes; `numbers` have as many elements as the grid says,
-// `scales` and `zeros` one for each block.
+// What a number of a block becomes: (number - zero) * scale, times the factor of its column if
+// there are some, computed in float32; the product is rounded to `product`, then to `to`, each time
+// to nearest, ties to even: as PyTorch does where it multiplies tensors of that dtype. Requires:
+// all arrays are of floating dtypes; `numbers` have as many elements as the grid says, `scales` and
+// `zeros` one for each block.
 struct Dequantization {
-  Array numbers;
-  Array scales;
-  BlockGrid grid;
+  Array numbers = {};
+  Array scales = {};
+  BlockGrid grid = {};
   std::optional<Array> zeros = std::nullopt;
   // One number for all blocks: scales are multiplied by it, or divided.
   std::optional<Array> global = std::nullopt;
   bool divides = false;
+  std::optional<Array> columns = std::nullopt;  // a factor for each column of the grid
   DType product = DType::kFloat32;
   DType to = DType::kFloat32;
 };

@@ -51,7 +51,7 @@ std::array<Known, 9> known_schemes() {
        {.sharing = Sharing::kBlocks, .rows = kBlock, .columns = kBlock},
        "FP8_BLOCK",
        "float-quantized",
-       "FP8_PB_WO"},
+       "fp8_pb_wo"},
       {"mxfp8",
        {.sharing = Sharing::kGroups, .columns = 32, .powers = true},
        "MXFP8A16",

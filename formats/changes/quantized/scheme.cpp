@@ -48,9 +48,18 @@ class Reader {
       gptq();
     } else if (out_.method == "awq") {
       awq();
+    } else if (out_.method == "bitsandbytes") {
+      const bool four = flag(config_, "load_in_4bit", false);
+      if (!four && !flag(config_, "load_in_8bit", false))
+        throw unsupported("load_in_4bit and load_in_8bit are false");
+      out_.dialect = four ? Dialect::kBitsandbytes4 : Dialect::kBitsandbytes8;
+      // What shares a scale stands beside each weight.
+      out_.schemes.push_back({.name = four ? text(config_, "bnb_4bit_quant_type", "fp4")
+                                           : std::string("int8, a scale for each row")});
     } else {
       throw unsupported(cat("quant_method is ", quote(out_.method, 100),
-                            ", known are compressed-tensors, modelopt, fp8, mxfp4, gptq and awq"));
+                            ", known are compressed-tensors, modelopt, fp8, mxfp4, gptq, awq and "
+                            "bitsandbytes"));
     }
     return std::move(out_);
   }
@@ -190,7 +199,10 @@ class Reader {
     add(modelopt_scheme(algorithm, about));
   }
 
-  Scheme modelopt_scheme(const std::string& algorithm, const Json& from) const {
+  Scheme modelopt_scheme(std::string algorithm, const Json& from) const {
+    // Some are written in small letters.
+    std::ranges::transform(algorithm, algorithm.begin(),
+                           [](char c) { return 'a' <= c && c <= 'z' ? char(c - 'a' + 'A') : c; });
     if (algorithm == "FP8") return {};
     if (algorithm == "FP8_PER_CHANNEL_PER_TOKEN") return {.sharing = Sharing::kRows};
     if (algorithm == "FP8_PB_WO" || algorithm == "FP8_PB_REAL") {

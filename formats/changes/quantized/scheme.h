@@ -16,8 +16,10 @@ enum class Dialect {
   kModelOpt,           // weight, weight_scale, weight_scale_2
   kTransformersFp8,    // weight, weight_scale_inv
   kGptOss,             // NAME_blocks, NAME_scales: MXFP4, turned
-  kGptq,  // qweight, qzeros, scales, g_idx: [in, out] in words along the first dimension
-  kAwq    // qweight, qzeros, scales: [in, out] in words along the last dimension
+  kGptq,           // qweight, qzeros, scales, g_idx: [in, out] in words along the first dimension
+  kAwq,            // qweight, qzeros, scales: [in, out] in words along the last dimension
+  kBitsandbytes4,  // weight, weight.absmax, weight.quant_map, weight.quant_state...
+  kBitsandbytes8   // weight, SCB
 };
 
 enum class NumberKind { kFloat, kInteger };

@@ -166,6 +166,28 @@ TEST_F(DequantizedModelTest, gptq_has_zero_points_and_turned_weights) {
   expect_error(ErrorCode::kMismatch, "g_idx", [&] { made(config, tensors); });
 }
 
+TEST_F(DequantizedModelTest, factors_of_inputs_become_part_of_the_weight) {
+  EXPECT_EQ(weight(R"({"quant_method": "modelopt", "quant_algo": "FP8"})",
+                   {{"a.weight", kNumbers},
+                    {"a.weight_scale", {"F32", "[]", floats({2})}},
+                    {"a.pre_quant_scale", {"F32", "[2]", floats({1, 10})}}}),
+            (Floats{2, 40, -2, 10}));
+}
+
+TEST_F(DequantizedModelTest, a_table_and_a_state_tell_the_numbers_of_bitsandbytes) {
+  Floats table;
+  for (int i = 0; i < 16; ++i) table.push_back(static_cast<float>(i));
+  const std::string state = R"({"quant_type": "nf4", "blocksize": 2, "shape": [1, 3]})";
+  const std::map<std::string, Tensor> tensors = {
+      {"a.weight", {"U8", "[2, 1]", std::string("\x12\x30", 2)}},
+      {"a.weight.absmax", {"F32", "[2]", floats({1, 10})}},
+      {"a.weight.quant_map", {"F32", "[16]", floats(table)}},
+      {"a.weight.quant_state.bitsandbytes__nf4",
+       {"U8", "[" + std::to_string(state.size()) + "]", state}}};
+  EXPECT_EQ(weight(R"({"quant_method": "bitsandbytes", "load_in_4bit": true})", tensors),
+            (Floats{1, 2, 30}));
+}
+
 TEST_F(DequantizedModelTest, what_the_configuration_does_not_explain_is_refused) {
   std::map<std::string, Tensor> tensors = {
       {"a.weight", kNumbers}, {"a.weight_scale", {"F32", "[3, 1]", floats({10, 3, 1})}}};
@@ -183,11 +205,6 @@ TEST_F(DequantizedModelTest, what_the_configuration_does_not_explain_is_refused)
                [&] { made(kFp8, tensors); });
   tensors["b.weight_scale"] = {"F32", "[1]", floats({1})};
   expect_error(ErrorCode::kNotFound, "'b.weight_scale' has no 'b.weight_packed' beside it",
-               [&] { made(kFp8, tensors); });
-  tensors = {{"a.weight", kNumbers},
-             {"a.weight_scale", {"F32", "[2, 1]", floats({10, 3})}},
-             {"a.pre_quant_scale", {"F32", "[2]", floats({1, 2})}}};
-  expect_error(ErrorCode::kUnsupported, "'a.pre_quant_scale' multiplies the inputs",
                [&] { made(kFp8, tensors); });
 }
 
