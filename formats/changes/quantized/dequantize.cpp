@@ -26,11 +26,7 @@ constexpr std::array<std::string_view, 12> kOfActivations = {
     ".input_scale",  ".input_zero_point",  ".input_global_scale",  ".activation_scale",
     ".output_scale", ".output_zero_point", ".output_global_scale", ".k_scale",
     ".v_scale",      ".q_scale",           ".k_zero_point",        ".v_zero_point"};
-constexpr std::string_view kWeight = ".weight";
-
-bool is_float8(DType dtype) {
-  return is_floating(dtype) && item_bytes(dtype) == 1 && dtype != DType::kFloat8E8M0FNU;
-}
+constexpr std::string_view kPlainName = ".weight";
 
 class Dequantizer {
  public:
@@ -127,7 +123,7 @@ class Dequantizer {
     const bool eight = is_float8(entry.dtype) || entry.dtype == DType::kFloat8E8M0FNU;
     for (const auto& [role, end] : endings_) {
       const auto module = before(name, end);
-      if (!module || (role == Role::kNumbers && end == kWeight)) continue;
+      if (!module || (role == Role::kNumbers && end == kPlainName)) continue;
       const Role lacks = role == Role::kNumbers ? Role::kScales : Role::kNumbers;
       throw Error(ErrorCode::kNotFound,
                   cat(source_.description().path, ": ", quote(name, 200), " has no ",
@@ -145,7 +141,7 @@ class Dequantizer {
     for (const auto& [role, end] : endings_) {
       const auto module = role == Role::kNumbers ? before(name, end) : std::nullopt;
       if (!module || !is_quantized(*module)) continue;
-      StoredWeight stored{.name = name, .packed = end != kWeight, .parts = {}};
+      StoredWeight stored{.name = name, .packed = end != kPlainName, .parts = {}};
       stored.parts.emplace(Role::kNumbers, tensor(name));
       for (const auto& [other, other_end] : endings_) {
         const std::string beside = *module + std::string(other_end);
@@ -153,7 +149,7 @@ class Dequantizer {
           stored.parts.emplace(other, tensor(beside));
       }
       const bool plain = settings_.dialect == Dialect::kGptOss;
-      return explained(plain ? *module : *module + std::string(kWeight), stored);
+      return explained(plain ? *module : *module + std::string(kPlainName), stored);
     }
     return std::nullopt;
   }

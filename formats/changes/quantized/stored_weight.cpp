@@ -26,10 +26,6 @@ using Shape = std::vector<std::int64_t>;
 constexpr std::int64_t kGptOssBytes = 16;  // of a group
 constexpr std::int64_t kGptOssGroup = 32;
 
-bool is_float8(DType dtype) {
-  return is_floating(dtype) && item_bytes(dtype) == 1 && dtype != DType::kFloat8E8M0FNU;
-}
-
 std::uint64_t numel(const Shape& shape) {
   return volume({shape, shape});
 }
@@ -294,6 +290,10 @@ std::vector<std::pair<Role, std::string_view>> endings_of(Dialect dialect) {
       break;
   }
   return {{Role::kNumbers, ".weight"}, {Role::kScales, ".SCB"}, {Role::kOrder, ".weight_format"}};
+}
+
+bool is_float8(DType dtype) {
+  return is_floating(dtype) && item_bytes(dtype) == 1 && dtype != DType::kFloat8E8M0FNU;
 }
 
 std::string unlike(const char* what, const Array& array, std::string_view expected) {

@@ -59,6 +59,9 @@ Tried dequantized_by_inputs(Dialect dialect, const Scheme& scheme, const StoredW
 Tried dequantized_by_table(const StoredWeight& weight, DType to);
 Tried dequantized_rows(const StoredWeight& weight, DType to);
 
+// Returns whether numbers of 8 bits have that dtype.
+bool is_float8(DType dtype);
+
 // "scales float32 [3], expected float16".
 std::string unlike(const char* what, const arrays::Array& array, std::string_view expected);
 
