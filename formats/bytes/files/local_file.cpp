@@ -14,6 +14,7 @@
 
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
+#include "formats/bytes/files/hub_cache.h"
 #include "formats/bytes/files/run_window.h"
 
 namespace fsdp::formats {
@@ -63,6 +64,18 @@ int open_beneath(int directory, const std::string& path) {
   const long fd = ::syscall(SYS_openat2, directory, path.c_str(), &how, sizeof how);
   if (fd >= 0 || errno != ENOSYS) return static_cast<int>(fd);
   return open_beneath_by_component(directory, path);
+}
+
+// Opens the blob that a link out of the folder leads to, if it is a snapshot of the hub's cache.
+// errno is EXDEV where the link leads elsewhere.
+int open_cached_blob(const std::filesystem::path& folder, const std::string& path) {
+  const auto blob = blob_of_link(folder, path);
+  // The folder of blobs must not be a link: it would lead anywhere.
+  const FileDescriptor blobs(
+      blob ? ::open(blob->folder.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -1);
+  if (blobs.get() >= 0) return open_beneath(blobs.get(), blob->name);
+  if (!blob || errno != ENOENT) errno = EXDEV;
+  return -1;
 }
 
 void read_fully(int fd, std::uint64_t offset, std::span<std::byte> out, const std::string& name,
@@ -139,6 +152,7 @@ LocalFolder::LocalFolder(const std::filesystem::path& path)
 std::shared_ptr<const File> LocalFolder::find(const std::string& relative_path) const {
   const std::string shown = escape((path() / relative_path).native());
   FileDescriptor fd(open_beneath(fd_.get(), relative_path));
+  if (fd.get() < 0 && errno == EXDEV) fd = FileDescriptor(open_cached_blob(path(), relative_path));
   if (fd.get() < 0) {
     const auto refuse = [&](ErrorCode code, std::string_view why) {
       return refusal(code, relative_path, why);

@@ -29,16 +29,6 @@ std::shared_ptr<const File> within(std::shared_ptr<const File> file, std::uint64
   return file;
 }
 
-// Returns whether a member of `folder` is a link into the blobs of the same model in the hub's
-// cache: snapshots/<revision>/config.json -> ../../blobs/<digest>.
-bool is_blob(const fs::path& folder, const std::string& name) {
-  std::error_code failed;
-  const fs::path place = fs::canonical(folder, failed).parent_path();
-  const fs::path target = fs::canonical(folder / name, failed);
-  return !failed && place.filename() == "snapshots" &&
-         target.parent_path() == place.parent_path() / "blobs";
-}
-
 std::vector<Companion> open_files(const fs::path& path, bool (*wanted)(std::string_view)) {
   std::vector<Companion> out;
   const auto folder = folder_at(path);
@@ -48,10 +38,8 @@ std::vector<Companion> open_files(const fs::path& path, bool (*wanted)(std::stri
   std::ranges::sort(out, {}, &Companion::name);
   for (Companion& companion : out) {
     // A link out of the folder is refused: its target is not the model's, and would be published.
-    const bool blob = !folder->read_by_requests() && is_blob(path, companion.name);
-    companion.file =
-        within(blob ? file_at(path / companion.name) : folder->open_member(companion.name),
-               companion.name == kConfigFile ? kMaxConfigBytes : kMaxCompanionBytes);
+    companion.file = within(folder->open_member(companion.name),
+                            companion.name == kConfigFile ? kMaxConfigBytes : kMaxCompanionBytes);
   }
   return out;
 }
