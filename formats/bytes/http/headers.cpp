@@ -89,7 +89,12 @@ std::optional<ContentRange> parse_content_range(std::string_view text) {
   return range;
 }
 
-std::optional<StoredFile> file_of_head(const HttpHead& head) {
+std::string version_of_head(const HttpHead& head, std::string_view field) {
+  const std::string* version = head.find(field);
+  return version == nullptr ? std::string() : strong_etag(*version);
+}
+
+std::optional<StoredFile> file_of_head(const HttpHead& head, std::string_view field) {
   StoredFile file;
   if (const std::string* range = head.find("content-range")) {
     const auto parsed = parse_content_range(*range);
@@ -101,7 +106,7 @@ std::optional<StoredFile> file_of_head(const HttpHead& head) {
     if (!parsed) return std::nullopt;
     file.bytes = *parsed;
   }
-  if (const std::string* etag = head.find("etag")) file.version = strong_etag(*etag);
+  file.version = version_of_head(head, field);
   if (const std::string* date = head.find("last-modified"))
     file.mtime_ns = parse_http_date(*date).value_or(0);
   return file;

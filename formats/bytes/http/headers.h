@@ -44,8 +44,13 @@ std::optional<ContentRange> parse_content_range(std::string_view text);
 // Parses a decimal number without sign that fits 63 bits; nullopt for anything else.
 std::optional<std::uint64_t> parse_length(std::string_view text);
 
+inline constexpr std::string_view kEtagField = "etag";
+
+// Returns the version in a field of the head: the opaque text of a strong ETag, or of a field of
+// the same form; empty if there is none.
+std::string version_of_head(const HttpHead& head, std::string_view field = kEtagField);
 // Returns what a head says of its file.  `bytes`: from Content-Range, or from Content-Length.
-// nullopt: the head has neither.
-std::optional<StoredFile> file_of_head(const HttpHead& head);
+// `field`: that of the version.  nullopt: the head has no length.
+std::optional<StoredFile> file_of_head(const HttpHead& head, std::string_view field = kEtagField);
 
 }  // namespace fsdp::formats

@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "formats/bytes/remote/hub_store.h"
 
+#include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/json.h"
 #include "formats/bytes/base/text.h"
-#include "formats/bytes/http/encoding.h"
+#include "formats/bytes/http/headers.h"
 #include "formats/bytes/http/secret.h"
+#include "formats/bytes/remote/hub_place.h"
 #include "formats/bytes/remote/profile_files.h"
 #include "formats/bytes/remote/web_store.h"
+#include "formats/bytes/store/published.h"
 #include "formats/bytes/store/small_file.h"
 
 namespace fsdp::formats {
@@ -18,55 +22,13 @@ namespace {
 constexpr std::size_t kMostMembers = 1'000'000;
 constexpr std::size_t kMostTree = std::size_t{16} << 20U;
 constexpr std::size_t kMostHubToken = 4096;
-
-// The parts of a hub URL.
-struct HubPlace {
-  std::string kind;      // "models", "datasets", "spaces"
-  std::string repo;      // "org/name"
-  std::string revision;  // "main"
-  std::string path;      // in the repository; empty: its root
-};
-
-// Finds the end of a revision.  "refs/pr/1" and "refs/convert/parquet" are revisions despite their
-// slashes.
-std::size_t end_of_revision(std::string_view text) {
-  std::size_t from = 0;
-  if (text.starts_with("refs/pr/")) from = 8;
-  if (text.starts_with("refs/convert/")) from = 13;
-  return std::min(text.find('/', from), text.size());
-}
-
-HubPlace hub_place(const std::string& url) {
-  HubPlace place{"models", {}, "main", {}};
-  std::string_view rest = std::string_view(url).substr(5);
-  for (const char* kind : {"datasets", "spaces"}) {
-    if (rest.starts_with(cat(kind, '/'))) {
-      place.kind = kind;
-      rest.remove_prefix(place.kind.size() + 1);
-    }
-  }
-  const std::size_t org = rest.find('/');
-  const std::size_t name = org == std::string_view::npos ? org : rest.find_first_of("/@", org + 1);
-  place.repo = rest.substr(0, name);
-  if (org == 0 || org == std::string_view::npos || place.repo.size() == org + 1 ||
-      place.repo.find('@') != std::string::npos) {
-    throw Error(
-        ErrorCode::kUsage,
-        escape(url) + ": does not name a repository: expected hf://org/repo[@revision]/path");
-  }
-  rest.remove_prefix(place.repo.size());
-  if (rest.starts_with('@')) {
-    rest.remove_prefix(1);
-    const std::size_t end = end_of_revision(rest);
-    const auto revision = percent_decode(rest.substr(0, end), false);
-    if (!revision || revision->empty())
-      throw Error(ErrorCode::kUsage, escape(url) + ": has an @ without a revision after it");
-    place.revision = *revision;
-    rest.remove_prefix(end);
-  }
-  if (rest.starts_with('/')) place.path = rest.substr(1);
-  return place;
-}
+// The digits of what git names: SHA-1, or SHA-256 in repositories that were made so.
+constexpr std::size_t kGitDigits = 40;
+constexpr std::size_t kSha256Digits = 64;
+// The hub names the contents of repositories by their SHA-256 or git's digest, those of buckets by
+// their Xet hash.
+constexpr std::string_view kLinkedEtagField = "x-linked-etag";
+constexpr std::string_view kXetHashField = "x-xet-hash";
 
 Secret read_hub_token() {
   std::string token = environment_value("HF_TOKEN");
@@ -99,7 +61,40 @@ std::string text_member(const Json& json, std::string_view name) {
   return text == nullptr ? std::string() : *text;
 }
 
-class HubStore final : public WebStore {
+// Returns an unsigned number; nullopt: there is none.
+std::optional<std::uint64_t> count_member(const Json& json, std::string_view name) {
+  const Json* member = json.find(name);
+  const std::int64_t* number = member == nullptr ? nullptr : member->as_int();
+  if (number == nullptr || *number < 0) return std::nullopt;
+  return static_cast<std::uint64_t>(*number);
+}
+
+bool is_hex(std::string_view text, std::size_t digits) {
+  return text.size() == digits && text.find_first_not_of("0123456789abcdef") == text.npos;
+}
+
+// Returns the digits in lower case if they are that many; else nothing.
+std::string valid_digest(std::string_view digits, std::size_t count) {
+  std::string text = lower_case(digits);
+  return is_hex(text, count) ? text : std::string();
+}
+
+// Returns a file of the tree, all but its name; nullopt: it has no size.
+std::optional<PublishedFile> published_file(const Json& member) {
+  PublishedFile file;
+  const Json* const large = member.find("lfs");
+  const bool is_large = large != nullptr && !large->is_null();
+  // The digest of git is then that of the pointer.
+  const Json& content = is_large ? *large : member;
+  const auto bytes = count_member(content, "size");
+  if (!bytes) return std::nullopt;
+  file.bytes = *bytes;
+  file.kind = is_large ? DigestKind::kSha256 : DigestKind::kGitBlob;
+  file.digest = valid_digest(text_member(content, "oid"), is_large ? kSha256Digits : kGitDigits);
+  return file;
+}
+
+class HubStore final : public WebStore, public Publisher {
  public:
   HubStore() : endpoint_(read_endpoint()), token_(read_hub_token()) {}
 
@@ -117,7 +112,7 @@ class HubStore final : public WebStore {
         return request;
       });
       StoredFile file;
-      if (describe_elsewhere(answer.head, file)) return file;
+      if (describe_elsewhere(url, answer.head, file)) return file;
       auto next = next_address(patience.place(), address, answer.head, hop);
       const bool stays =
           next && next->scheme == endpoint_.scheme && next->authority == endpoint_.authority;
@@ -128,7 +123,7 @@ class HubStore final : public WebStore {
       }
       if (answer.head.status == 404) return std::nullopt;
       if (answer.head.status != 200) throw refusal(patience.place(), answer, dialect);
-      const auto found = file_of_head(answer.head);
+      const auto found = file_of_head(answer.head, version_field(url));
       return found ? found : WebStore::find(url);
     }
   }
@@ -136,73 +131,73 @@ class HubStore final : public WebStore {
   std::optional<std::vector<StoredEntry>> list(const std::string& url) const override {
     const HubPlace place = hub_place(url);
     Patience patience(escape(url));
-    const Dialect dialect;
-    const auto wrong = [&] {
-      return Error(ErrorCode::kNetwork, patience.place() + ": the answer is not a list of files");
-    };
     const std::string prefix = place.path.empty() ? std::string() : place.path + '/';
     std::vector<StoredEntry> entries;
-    Address page = at(cat("api/", place.kind, '/', encode_path(place.repo), "/tree/",
-                          percent_encode(place.revision), place.path.empty() ? "" : "/",
-                          encode_path(place.path)));
-    for (;;) {
-      const HttpAnswer answer = follow(
-          http(), patience, dialect, page,
-          [&](const Address& address, bool at_home) {
-            HttpRequest request;
-            request.url = address.text();
-            if (at_home) introduce(request);
-            return request;
-          },
-          nullptr, nullptr, kMostTree);
-      if (answer.head.status == 404) {
-        // The hub answers 404 for a missing folder as well as for a missing repository.
-        return std::vector<StoredEntry>();
-      }
-      if (answer.head.status != 200) throw refusal(patience.place(), answer, dialect);
-      Json json;
-      try {
-        json = parse_json(answer.text);
-      } catch (const Error&) {
-        throw wrong();
-      }
-      if (json.as_array() == nullptr) throw wrong();
-      for (const Json& member : *json.as_array()) {
-        std::string name = text_member(member, "path");
-        if (!name.starts_with(prefix)) throw wrong();
-        StoredEntry entry{name.substr(prefix.size()), std::nullopt};
-        if (text_member(member, "type") == "file") {
-          const Json* size = member.find("size");
-          if (size == nullptr || size->as_int() == nullptr || *size->as_int() < 0) throw wrong();
-          const Json* large = member.find("lfs");
-          const std::string large_id =
-              large == nullptr ? std::string() : text_member(*large, "oid");
-          entry.file = StoredFile{static_cast<std::uint64_t>(*size->as_int()),
-                                  large_id.empty() ? text_member(member, "oid") : large_id, 0};
-        }
-        if (entries.size() == kMostMembers) {
-          throw Error(ErrorCode::kLimitEntries, patience.place(), ": has more than ", kMostMembers,
-                      " members");
-        }
-        entries.push_back(std::move(entry));
-      }
-      const std::string next = next_page(answer.head);
-      if (next.empty()) return entries;
-      const auto address = redirected(page, next);
-      if (!address || address->authority != page.authority || address->target == page.target)
-        throw wrong();
-      page = *address;
+    const bool found =
+        each_member(patience, at(place.tree_target()), [&](const Json& member, std::string name) {
+          if (!name.starts_with(prefix)) {
+            // The list of a bucket has every name that begins like the folder's.
+            if (place.is_bucket()) return;
+            throw not_a_list(patience);
+          }
+          StoredEntry entry{name.substr(prefix.size()), std::nullopt};
+          if (text_member(member, "type") == "file") {
+            const auto bytes = count_member(member, "size");
+            if (!bytes) throw not_a_list(patience);
+            const Json* large = member.find("lfs");
+            const std::string large_id =
+                large == nullptr ? std::string() : text_member(*large, "oid");
+            const char* const id = place.is_bucket() ? "xetHash" : "oid";
+            entry.file =
+                StoredFile{*bytes, large_id.empty() ? text_member(member, id) : large_id, 0};
+          }
+          entries.push_back(std::move(entry));
+        });
+    // The hub answers 404 for a missing folder as well as for a missing repository.
+    return found ? std::move(entries) : std::vector<StoredEntry>();
+  }
+
+  PublishedFiles published(const std::string& url) const override {
+    const HubPlace place = hub_place(url);
+    Patience patience(escape(url));
+    if (place.is_bucket()) {
+      throw Error(ErrorCode::kUnsupported, patience.place(),
+                  ": the hub has neither SHA-256 nor git's digest of files in buckets");
     }
+    PublishedFiles out;
+    out.revision = place.revision;
+    out.commit = commit_of(place, patience);
+    const std::string prefix = place.path.empty() ? std::string() : place.path + '/';
+    const Address tree = at(place.tree_target(out.commit) + "?recursive=true");
+    const bool found = each_member(patience, tree, [&](const Json& member, std::string name) {
+      if (text_member(member, "type") != "file") return;
+      auto file = published_file(member);
+      if (!file || !name.starts_with(prefix)) throw not_a_list(patience);
+      file->name = name.substr(prefix.size());
+      out.files.push_back(*std::move(file));
+    });
+    if (!found) {
+      throw Error(ErrorCode::kNotFound, patience.place(), ": commit ", out.commit,
+                  " has no such folder");
+    }
+    std::ranges::sort(out.files, {}, &PublishedFile::name);
+    const auto twice = std::ranges::adjacent_find(out.files, {}, &PublishedFile::name);
+    if (twice != out.files.end()) throw not_a_list(patience);
+    const std::string kind = place.kind.substr(0, place.kind.size() - 1);
+    out.download = cat("hf download", kind == "model" ? "" : " --repo-type " + kind, " --revision ",
+                       out.commit, " --force-download ", place.repo, ' ');
+    out.prefix = prefix;
+    return out;
   }
 
  protected:
   Address home_of(const std::string& url) const override {
     const HubPlace place = hub_place(url);
-    if (place.path.empty())
-      throw Error(ErrorCode::kUsage, escape(url) + ": names a repository, but no file in it");
-    const std::string kind = place.kind == "models" ? std::string() : place.kind + '/';
-    return at(cat(kind, encode_path(place.repo), "/resolve/", percent_encode(place.revision), '/',
-                  encode_path(place.path)));
+    if (place.path.empty()) {
+      throw Error(ErrorCode::kUsage, escape(url), ": names a ",
+                  place.is_bucket() ? "bucket" : "repository", ", but no file in it");
+    }
+    return at(place.file_target());
   }
 
   void introduce(HttpRequest& request) const override {
@@ -211,13 +206,19 @@ class HubStore final : public WebStore {
       request.fields.emplace_back("authorization", "Bearer " + token_.reveal());
   }
 
-  bool describe_elsewhere(const HttpHead& head, StoredFile& file) const override {
-    if (const std::string* etag = head.find("x-linked-etag")) file.version = strong_etag(*etag);
+  bool describe_elsewhere(const std::string& url, const HttpHead& head,
+                          StoredFile& file) const override {
+    file.version =
+        version_of_head(head, hub_place(url).is_bucket() ? kXetHashField : kLinkedEtagField);
     const std::string* size = head.find("x-linked-size");
     const auto bytes = size == nullptr ? std::nullopt : parse_length(*size);
     if (bytes) file.bytes = *bytes;
     // An empty head stands for a redirect that is already known.
     return head.fields.empty() || (bytes && !file.version.empty());
+  }
+
+  std::string_view version_field(const std::string& url) const override {
+    return hub_place(url).is_bucket() ? kXetHashField : kEtagField;
   }
 
  private:
@@ -231,6 +232,74 @@ class HubStore final : public WebStore {
   }
   Address at(const std::string& target) const {
     return {endpoint_.scheme, endpoint_.authority, endpoint_.target + target};
+  }
+
+  static Error not_a_list(const Patience& patience) {
+    return {ErrorCode::kNetwork, patience.place(), ": the answer is not a list of files"};
+  }
+
+  // Asks the API, and follows redirects.
+  HttpAnswer ask_api(Patience& patience, const Address& address) const {
+    return follow(
+        http(), patience, Dialect(), address,
+        [&](const Address& where, bool at_home) {
+          HttpRequest request;
+          request.url = where.text();
+          if (at_home) introduce(request);
+          return request;
+        },
+        nullptr, nullptr, kMostTree);
+  }
+
+  // Returns the commit that the revision is now.  Throws: kNotFound, kNetwork, kAccess.
+  std::string commit_of(const HubPlace& place, Patience& patience) const {
+    const HttpAnswer answer = ask_api(patience, at(place.revision_target() + "?expand=sha"));
+    if (answer.head.status == 404) {
+      throw Error(ErrorCode::kNotFound, patience.place(),
+                  ": the hub has no such repository or revision",
+                  token_.empty() ? ", or hides it from those without HF_TOKEN" : "");
+    }
+    if (answer.head.status != 200) throw refusal(patience.place(), answer, Dialect());
+    std::string commit;
+    try {
+      commit = lower_case(text_member(parse_json(answer.text), "sha"));
+    } catch (const Error&) {
+      commit.clear();
+    }
+    if (is_hex(commit, kGitDigits) || is_hex(commit, kSha256Digits)) return commit;
+    throw Error(ErrorCode::kNetwork, patience.place(), ": the answer does not name a commit");
+  }
+
+  // Calls `take` with each member of a list and its path, page by page.  Returns false if there is
+  // no such folder.  Throws: kLimitEntries, kNetwork, kAccess.
+  bool each_member(Patience& patience, Address page,
+                   const std::function<void(const Json&, std::string path)>& take) const {
+    std::size_t count = 0;
+    for (;;) {
+      const HttpAnswer answer = ask_api(patience, page);
+      if (answer.head.status == 404) return false;
+      if (answer.head.status != 200) throw refusal(patience.place(), answer, Dialect());
+      Json json;
+      try {
+        json = parse_json(answer.text);
+      } catch (const Error&) {
+        throw not_a_list(patience);
+      }
+      if (json.as_array() == nullptr) throw not_a_list(patience);
+      for (const Json& member : *json.as_array()) {
+        if (++count > kMostMembers) {
+          throw Error(ErrorCode::kLimitEntries, patience.place(), ": has more than ", kMostMembers,
+                      " members");
+        }
+        take(member, text_member(member, "path"));
+      }
+      const std::string next = next_page(answer.head);
+      if (next.empty()) return true;
+      const auto address = redirected(page, next);
+      if (!address || address->authority != page.authority || address->target == page.target)
+        throw not_a_list(patience);
+      page = *address;
+    }
   }
 
   const Address endpoint_;

@@ -44,20 +44,16 @@ std::string RangeSink::range() {
 }
 
 void RangeSink::check_same_file(const HttpHead& head) const {
-  const std::string* etag = head.find("etag");
-  const std::string version = etag == nullptr ? std::string() : strong_etag(*etag);
-  if (etag_counts_ && !version.empty() && !file_.version.empty()) {
-    if (version != file_.version) {
-      throw Error(ErrorCode::kChanged, patience_.place(),
-                  ": changed while it was read: its ETag was ", quote(file_.version), " and is ",
-                  quote(version));
-    }
+  const std::string version = version_of_head(head, version_field_);
+  if (version_counts_ && !version.empty() && !file_.version.empty()) {
+    if (version != file_.version)
+      throw changed_version(patience_.place(), version_field_, file_.version, version);
     // The date may differ between the machines of one server.
     return;
   }
   const std::string* date = head.find("last-modified");
   // If the version comes from another host's answer, so does the date.
-  if (etag_counts_ && date != nullptr && file_.mtime_ns != 0) {
+  if (version_counts_ && date != nullptr && file_.mtime_ns != 0) {
     const auto mtime = parse_http_date(*date);
     // The field has whole seconds.
     if (mtime && *mtime / kSecond != file_.mtime_ns / kSecond) {
@@ -131,6 +127,18 @@ void RangeSink::end() {
     throw TransferError(cat("the answer ended ", left_.size(), " bytes early"), 1000);
 }
 
+Error changed_version(const std::string& place, std::string_view field, std::string_view was,
+                      std::string_view is) {
+  return {ErrorCode::kChanged,
+          place,
+          ": changed while it was read: its ",
+          field == kEtagField ? "ETag" : field,
+          " was ",
+          quote(was),
+          " and is ",
+          quote(is)};
+}
+
 ContentSink::ContentSink(std::string place, std::uint64_t max_bytes)
     : place_(std::move(place)), max_bytes_(max_bytes) {}
 
@@ -141,7 +149,7 @@ void ContentSink::begin(const HttpHead& head) {
                         kTries);
   }
   content = {};
-  const auto file = file_of_head(head);
+  const auto file = file_of_head(head, version_field_);
   length_known_ = file.has_value();
   if (file) content.file = *file;
   if (content.file.bytes > max_bytes_) {

@@ -5,7 +5,10 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 
+#include "formats/bytes/base/error.h"
+#include "formats/bytes/http/headers.h"
 #include "formats/bytes/http/http.h"
 #include "formats/bytes/http/patience.h"
 #include "formats/bytes/store/store.h"
@@ -23,9 +26,11 @@ class RangeSink final : public HttpSink {
 
   // Returns the value of the field Range of the next request.
   std::string range();
-  // Ignores ETag and date: the version is known from elsewhere, and the answer's ETag is of
+  // Compares the version with that in this field of answers; in the ETag if it is not called.
+  void versions_in(std::string_view field) { version_field_ = field; }
+  // Ignores version and date: they are known from elsewhere, and those of the answer are of
   // something else.
-  void ignore_etag() { etag_counts_ = false; }
+  void ignore_version() { version_counts_ = false; }
 
   void begin(const HttpHead& head) override;
   bool take(std::span<const std::byte> bytes) override;
@@ -42,14 +47,21 @@ class RangeSink final : public HttpSink {
   std::uint64_t skip_ = 0;       // bytes of this answer before `left_`
   std::uint64_t unnoticed_ = 0;  // bytes not yet reported to `patience_`
   bool whole_ = false;           // this answer is of the whole file
-  bool etag_counts_ = true;
+  std::string_view version_field_ = kEtagField;
+  bool version_counts_ = true;
 };
+
+// Returns the error kChanged for a file whose version, told in `field`, is another one now.
+Error changed_version(const std::string& place, std::string_view field, std::string_view was,
+                      std::string_view is);
 
 // Takes a small file as a whole.
 class ContentSink final : public HttpSink {
  public:
   ContentSink(std::string place, std::uint64_t max_bytes);
 
+  // Takes the version from this field of the answer; from the ETag if it is not called.
+  void versions_in(std::string_view field) { version_field_ = field; }
   void begin(const HttpHead& head) override;
   bool take(std::span<const std::byte> bytes) override;
   void end() override;
@@ -59,6 +71,7 @@ class ContentSink final : public HttpSink {
  private:
   std::string place_;
   std::uint64_t max_bytes_;
+  std::string_view version_field_ = kEtagField;
   bool length_known_ = false;
 };
 

@@ -72,7 +72,8 @@ std::optional<StoredFile> WebStore::find(const std::string& url) const {
   Patience patience(escape(url));
   HttpAnswer answer = ask(patience, "HEAD", home, nullptr, nullptr);
   if (is_missing(answer.head.status)) return std::nullopt;
-  auto file = answer.succeeded() ? file_of_head(answer.head) : std::nullopt;
+  const std::string_view field = version_field(url);
+  auto file = answer.succeeded() ? file_of_head(answer.head, field) : std::nullopt;
   if (file) return file;
   // Some servers lack HEAD, or sign addresses for GET only.
   HeadOnly sink;
@@ -85,7 +86,7 @@ std::optional<StoredFile> WebStore::find(const std::string& url) const {
     if (range != nullptr && *range == "bytes */0") return StoredFile{};
   }
   if (!answer.succeeded()) throw refusal(patience.place(), answer, Dialect());
-  file = file_of_head(answer.head);
+  file = file_of_head(answer.head, field);
   if (!file) {
     throw Error(ErrorCode::kUnsupported,
                 patience.place() + ": the server does not report the file's size");
@@ -110,32 +111,31 @@ void WebStore::read(const std::string& url, const StoredFile& file, std::uint64_
   const Address home = home_of(url);
   Patience patience(escape(url));
   RangeSink sink(patience, file, offset, out);
+  const std::string_view field = version_field(url);
+  sink.versions_in(field);
   bool elsewhere = false;  // the file's own host told its version
   const auto add = [&](HttpRequest& request) {
     request.fields.emplace_back("range", sink.range());
-    if (!elsewhere && !file.version.empty())
+    if (!elsewhere && !file.version.empty() && field == kEtagField)
       request.fields.emplace_back("if-match", '"' + file.version + '"');
   };
   std::optional<Address> last;  // target of the latest redirect
   Address at = home;
   const auto seen = [&](const HttpHead& head) {
     StoredFile said;
-    if (describe_elsewhere(head, said)) {
+    if (describe_elsewhere(url, head, said)) {
       elsewhere = true;
-      sink.ignore_etag();
-      if (!file.version.empty() && said.version != file.version) {
-        throw Error(ErrorCode::kChanged, patience.place(),
-                    ": changed while it was read: its ETag was ", quote(file.version), " and is ",
-                    quote(said.version));
-      }
+      sink.ignore_version();
+      if (!file.version.empty() && said.version != file.version)
+        throw changed_version(patience.place(), field, file.version, said.version);
     }
     at = *redirected(at, *head.find("location"));
     last = at;
   };
   if (const auto place = known_place(url)) {
     StoredFile said;
-    elsewhere = describe_elsewhere({}, said);
-    if (elsewhere) sink.ignore_etag();
+    elsewhere = describe_elsewhere(url, {}, said);
+    if (elsewhere) sink.ignore_version();
     at = *place;
     const HttpAnswer answer = ask(patience, "GET", home, add, &sink, seen, &*place);
     if (answer.succeeded()) return;
@@ -157,11 +157,12 @@ std::optional<Store::Content> WebStore::fetch(const std::string& url,
                                               std::uint64_t max_bytes) const {
   Patience patience(escape(url));
   ContentSink sink(patience.place(), max_bytes);
+  sink.versions_in(version_field(url));
   StoredFile said;
   bool elsewhere = false;
-  const HttpAnswer answer =
-      ask(patience, "GET", home_of(url), nullptr, &sink,
-          [&](const HttpHead& head) { elsewhere = describe_elsewhere(head, said) || elsewhere; });
+  const HttpAnswer answer = ask(
+      patience, "GET", home_of(url), nullptr, &sink,
+      [&](const HttpHead& head) { elsewhere = describe_elsewhere(url, head, said) || elsewhere; });
   if (is_missing(answer.head.status)) return std::nullopt;
   if (!answer.succeeded()) throw refusal(patience.place(), answer, Dialect());
   if (elsewhere) sink.content.file.version = said.version;

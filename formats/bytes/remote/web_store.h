@@ -6,8 +6,10 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 
 #include "formats/bytes/http/exchange.h"
+#include "formats/bytes/http/headers.h"
 #include "formats/bytes/store/store.h"
 
 namespace fsdp::formats {
@@ -36,9 +38,13 @@ class WebStore : public Store {
   virtual void introduce(HttpRequest& /*request*/) const {}
   // Takes version and size of a file on another host from the redirect of its own host.  Returns
   // true if the head holds them; the version in other hosts' answers is then ignored.
-  virtual bool describe_elsewhere(const HttpHead& /*head*/, StoredFile& /*file*/) const {
+  virtual bool describe_elsewhere(const std::string& /*url*/, const HttpHead& /*head*/,
+                                  StoredFile& /*file*/) const {
     return false;
   }
+  // Returns the field in which the file's own host tells its version.  Only an ETag is sent back
+  // with a request.
+  virtual std::string_view version_field(const std::string& /*url*/) const { return kEtagField; }
 
   HttpAnswer ask(Patience& patience, const std::string& method, const Address& home,
                  const std::function<void(HttpRequest&)>& add, HttpSink* sink,
