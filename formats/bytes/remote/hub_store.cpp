@@ -295,6 +295,8 @@ class HubStore final : public WebStore, public Publisher {
       }
       const std::string next = next_page(answer.head);
       if (next.empty()) return true;
+      // Pages without members could follow each other for ever.
+      if (json.as_array()->empty()) throw not_a_list(patience);
       const auto address = redirected(page, next);
       if (!address || address->authority != page.authority || address->target == page.target)
         throw not_a_list(patience);

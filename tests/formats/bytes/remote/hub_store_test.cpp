@@ -93,6 +93,12 @@ TEST(HubStore, ListsPageByPage) {
           R"([{"type": "file", "path": "sub/b.bin", "size": 9, "oid": "p", "lfs": {"oid": "sha"}}])"};
     }
     if (seen.target == "/api/models/org/name/tree/main") return HttpReply{200, {}, "{}"};
+    const std::string round = "/api/models/org/name/tree/round?cursor=";
+    if (seen.target.starts_with("/api/models/org/name/tree/round")) {
+      const bool second = seen.target == round + "2";
+      return HttpReply{
+          200, {{"Link", "<" + round + (second ? "1" : "2") + ">; rel=\"next\""}}, "[]"};
+    }
     return HttpReply{404};
   });
   const Environment environment(store_environment({{"HF_ENDPOINT", hub.url()}}));
@@ -109,6 +115,8 @@ TEST(HubStore, ListsPageByPage) {
   EXPECT_TRUE(store->list("hf://org/name@v1/none")->empty());
   test::expect_error(ErrorCode::kNetwork, "hf://org/name: the answer is not a list of files",
                      [&] { store->list("hf://org/name"); });
+  test::expect_error(ErrorCode::kNetwork, "the answer is not a list of files",
+                     [&] { store->list("hf://org/name@round"); });
 }
 
 // The store as one that knows digests.
