@@ -168,7 +168,7 @@ refuse(formats "zlib.h|zstd.h" "decompressors stay in their files"
        ${ROOT}/formats/bytes/base/crc32.cpp ${ROOT}/formats/containers/zip/decompress.cpp
        ${ROOT}/formats/containers/zip/inflate_stream.cpp)
 refuse(formats "nettle/" "digests stay in their files"
-       ${ROOT}/formats/bytes/base/sha256.cpp ${ROOT}/formats/bytes/remote/digests.cpp)
+       ${ROOT}/formats/bytes/base/sha256.cpp ${ROOT}/formats/bytes/files/git_blob.cpp ${ROOT}/formats/bytes/remote/digests.cpp)
 file(GLOB with_hdf5 ${ROOT}/formats/families/hdf5/*)
 refuse(formats "(hdf5|H5.*)[.]h[>\"]" "libhdf5 stays in formats/hdf5" ${with_hdf5})
 refuse(tools "(hdf5|H5.*)[.]h[>\"]" "libhdf5 stays in formats/hdf5")

@@ -12,6 +12,8 @@ constexpr OptionMeaning kOptions[] = {
      "adapter_config.json (or verl's lora_train_meta.json); that beside the adapter if not given"},
     {"--adapter-only", "",
      "Write the adapter that PATH holds as a folder of peft, and merge nothing"},
+    {"--against", "URL",
+     "Compare the files with their digests on the Hugging Face Hub: hf://org/name[@revision]"},
     {"--all", "", "Print every element, however many"},
     {"--allow-global", "MODULE.NAME", "Accept this Python name in a pickle as plain data"},
     {"--alpha", "A", "lora_alpha"},

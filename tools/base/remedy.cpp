@@ -84,6 +84,8 @@ std::string remedy_text(const Hint& hint) {
       return "; --model PATH beside --names has them";
     case Remedy::kOtherLayout:
       return "; --layout dcp writes a torch.distributed.checkpoint folder";
+    case Remedy::kDownload:
+      return cat("; ", escape(hint.subject), " downloads it");
   }
   return {};
 }

@@ -265,11 +265,14 @@ void identify_words(formats::PlanIdentity& identity, const CLI::App& verb) {
   }
 }
 
-// Returns the words that may name inputs: all but the output, which in a store would cost requests.
-std::vector<std::string> words_without_output(std::vector<std::string> args, const Verb& verb,
-                                              const CLI::App& words) {
-  if (const CLI::Option* output = words.get_option_no_throw("OUT")) {
-    for (const std::string& word : output->results()) std::erase(args, word);
+// Returns the words that may name inputs: all but the output, which in a store would cost requests,
+// and a hub's folder of which no file is read.
+std::vector<std::string> words_of_inputs(std::vector<std::string> args, const Verb& verb,
+                                         const CLI::App& words) {
+  for (const char* const name : {"OUT", "--against"}) {
+    const CLI::Option* const unread = words.get_option_no_throw(name);
+    if (unread == nullptr) continue;
+    for (const std::string& word : unread->results()) std::erase(args, word);
   }
   if (verb.more_ends_in_output()) {
     const auto more = words.get_option_no_throw("MORE")->results();
@@ -308,7 +311,7 @@ int run_within_budget(Verb& verb, const CLI::App& words, const TypedCommon& type
     return 0;
   }
   const formats::StoreSession session;
-  const InputSize input = size_of(words_without_output(args, verb, words));
+  const InputSize input = size_of(words_of_inputs(args, verb, words));
   const formats::Budget budget = budget_for(input, typed.max_memory);
   common.max_memory_bytes = budget.memory_bytes;
   // The data read ahead of a store, and running requests, get a part of the memory.

@@ -121,6 +121,11 @@ namespace fsdp {
   CODE(kUnsealed, "UNSEALED")                                 \
   CODE(kSharedChanged, "SHARED_CHANGED")                      \
   CODE(kNewerData, "NEWER_DATA")                              \
+  /* Files of a hub that a folder is compared with. */        \
+  CODE(kHubMismatch, "HUB_MISMATCH")                          \
+  CODE(kHubMissing, "HUB_MISSING")                            \
+  CODE(kHubExtra, "HUB_EXTRA")                                \
+  CODE(kHubUnchecked, "HUB_UNCHECKED")                        \
   /* HDF5. */                                                 \
   CODE(kH5Open, "H5_OPEN")                                    \
   CODE(kH5Link, "H5_LINK")                                    \
@@ -172,6 +177,7 @@ enum class Remedy {
   kGiveNumberOrConfig,  // the same, or the model's config.json
   kModelForOrder,       // give a checkpoint of the model beside the order of its names
   kOtherLayout,         // write a folder of torch.distributed.checkpoint
+  kDownload,            // subject: the command that downloads the file
 };
 
 struct Hint {

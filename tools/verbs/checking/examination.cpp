@@ -48,6 +48,9 @@ class Examiner {
 
   Examination run() {
     const std::string& path = wanted_.common.path;
+    // The hub is asked first: an error of it is told before hours of reading.
+    std::optional<formats::PublishedComparison> comparison;
+    if (!wanted_.against.empty()) comparison.emplace(wanted_.against, *options_.team);
     if (whole_) {
       for (const std::string& part : formats::parts_of_step(path)) read_part(part);
     }
@@ -64,6 +67,7 @@ class Examiner {
     // If only some keys are checked, most data need not be read for the seal.
     options_.fast = wanted_.fast || !whole_;
     examination_.sealing = check_sealing(path, options_, false, examination_.report.findings);
+    if (comparison) compare(*comparison);
     return std::move(examination_);
   }
 
@@ -73,6 +77,17 @@ class Examiner {
   }
 
  private:
+  void compare(const formats::PublishedComparison& comparison) {
+    std::optional<Progress> progress;
+    formats::PublishedReport report = comparison.compare(
+        wanted_.common.path, options_, [&](std::uint64_t bytes, std::uint64_t total) {
+          if (!progress) progress.emplace(streams_.err, streams_.show_progress, verb_, total);
+          progress->update(bytes);
+        });
+    add(std::exchange(report.findings, {}), "");
+    examination_.sealing.published = std::move(report);
+  }
+
   void read_beside(const std::vector<std::string>& files) {
     for (const std::string& part : unread_beside(files)) read_part(part);
   }
@@ -147,9 +162,12 @@ class Examiner {
       const bool unreadable =
           error.code() == ErrorCode::kUnknownFormat || error.code() == ErrorCode::kUnsupported;
       const bool sealed = unreadable && formats::find_seal(wanted_.common.path);
-      if (is_no_finding(error.code()) && !sealed) throw;
+      const bool compared = unreadable && !wanted_.against.empty();
+      if (is_no_finding(error.code()) && !sealed && !compared) throw;
       // The error of opening is itself the finding.
-      add({finding_of(error)}, part);
+      Finding finding = finding_of(error);
+      if (compared && !sealed) finding.severity = Severity::kUnknown;
+      add({std::move(finding)}, part);
     }
     examination_.report.items += report.items;
     examination_.report.bytes_checked += report.bytes_checked;

@@ -20,6 +20,7 @@ struct ExaminationOptions {
   bool strict = false;             // warnings and unknown findings fail too
   bool require_checksums = false;  // data without a checksum is a finding
   bool require_seal = false;       // a checkpoint without a seal is a finding
+  std::string against = {};        // folder of a hub that the files are compared with; empty: none
 };
 
 // Declares --fast, --strict, --require-checksums, --require-seal.
@@ -38,6 +39,7 @@ struct Examination {
 
 // Reads the whole checkpoint, or with `fast` its metadata, and every other checkpoint in its
 // folder. `verb`: for the progress line.
+// With `against`, content of an unknown format is a finding: the files are compared all the same.
 // Throws: errors that say nothing about the checkpoint itself: kNotFound, kUnknownFormat,
 // kUnsupported, kInterrupted, kIo, ...
 Examination examine(const ExaminationOptions& options, const std::string& verb,

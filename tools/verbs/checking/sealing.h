@@ -1,19 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 // The common part of verify and seal: compares the seal of a checkpoint and other lists of
-// checksums beside it with the files.
+// checksums beside it, or on a hub, with the files.
 #pragma once
 
+#include <cstddef>
 #include <string>
+#include <vector>
 
 #include "formats/bytes/base/json.h"
+#include "formats/families/checks/published_check.h"
 #include "formats/families/checks/seal_check.h"
 
 namespace fsdp::cli {
 
-// The results of lists of checksums beside the checkpoint.
+// The results of lists of checksums.
 struct Sealing {
-  formats::SealReport seal;       // its own seal
-  formats::SealReport integrity;  // its producer's list, see integrity_file.h
+  formats::SealReport seal;            // its own seal
+  formats::SealReport integrity;       // its producer's list, see seal_check.h
+  formats::PublishedReport published;  // of a hub, if it was asked
 };
 
 // Compares the checkpoint at `path` with its seal, with its producer's list, and with the record of
@@ -24,8 +28,8 @@ struct Sealing {
 Sealing check_sealing(const std::string& path, const formats::VerifyOptions& options,
                       bool ignore_seal, formats::Findings& findings);
 
-// is_sealed: returns whether there is any such list.  matches_whole: whether one of them matched in
-// every byte.
+// is_sealed: returns whether there is a list beside the checkpoint.  matches_whole: whether one of
+// all lists matched in every byte.
 bool is_sealed(const Sealing& sealing);
 bool matches_whole(const Sealing& sealing);
 
@@ -34,5 +38,12 @@ std::string sealing_text(const Sealing& sealing);
 
 // null, or {"file", "state", "files", "whole"}.
 formats::Json sealing_json(const formats::SealReport& report);
+
+// {"url", "revision", "commit", "whole", "same", ..., "files"}.  Requires: a hub was asked.
+formats::Json published_json(const formats::PublishedReport& report);
+
+// Returns lines that say what the hub was compared with, how many files there are of each state,
+// and which are the same, of these at most `limit`.  Requires: a hub was asked.
+std::vector<std::string> published_lines(const formats::PublishedReport& report, std::size_t limit);
 
 }  // namespace fsdp::cli

@@ -10,6 +10,7 @@
 
 #include "formats/bytes/base/json.h"
 #include "formats/bytes/base/text.h"
+#include "formats/bytes/store/place.h"
 #include "tools/base/reading.h"
 #include "tools/base/remedy.h"
 #include "tools/base/runs.h"
@@ -78,6 +79,8 @@ formats::Json::Object outcome_json(const Examination& outcome, bool answer) {
   }
   object.emplace_back("parts", std::move(parts));
   object.emplace_back("findings", findings_json(outcome.report.findings));
+  if (!outcome.sealing.published.url.empty())
+    object.emplace_back("against", published_json(outcome.sealing.published));
   return object;
 }
 
@@ -156,6 +159,10 @@ void print_text(const VerifyCommand& command, const Examination& outcome, bool a
   if (more != 0)
     streams.out << "and " << formats::group_digits(more) << " more; --limit shows more\n";
   if (answer && command.examined.common.quiet) return;
+  if (!outcome.sealing.published.url.empty()) {
+    for (const std::string& line : published_lines(outcome.sealing.published, command.limit))
+      streams.out << wrapped(line, streams.columns) << '\n';
+  }
   for (const std::string& part : outcome.parts) {
     const Verdict verdict = verdict_of(findings_of_part(outcome, part));
     streams.out << "part " << (part.empty() ? "." : formats::escape(part)) << ": "
@@ -274,6 +281,7 @@ class VerifyVerb : public Verb {
   void declare(OptionSet& options) override {
     options.more("MORE", more_, "More checkpoints; those in the folder of a run are found there");
     declare_examination(options, command_.examined);
+    options.add("--against", &command_.examined.against);
     options.add("--config", &command_.config,
                 " that the model is compared with: names, shapes, ties");
     options.add("--limit", &limit_, "; 20 if not given");
@@ -285,7 +293,10 @@ class VerifyVerb : public Verb {
     command_.examined.common = common;
     if (limit_) command_.limit = static_cast<std::size_t>(*limit_);
     auto steps = listed_steps(common.path, more_);
-    const bool one = steps.empty() || formats::find_seal(common.path);
+    if (!command_.examined.against.empty()) check_compared(common.path);
+    // The files of a hub's folder are compared as a whole.
+    const bool one =
+        steps.empty() || !command_.examined.against.empty() || formats::find_seal(common.path);
     if (one) steps = {{common.path, {}, {}}};
     std::optional<RunPage> page;
     if (!command_.html.empty() && common.team->leads()) {
@@ -317,6 +328,19 @@ class VerifyVerb : public Verb {
   }
 
  private:
+  // Refuses what is not one folder.
+  void check_compared(const std::string& path) const {
+    if (!more_.empty()) {
+      throw Error(ErrorCode::kUsage, "--against compares one folder, but ", more_.size() + 1,
+                  " paths are given");
+    }
+    const formats::PlaceKind kind = formats::kind_of_place(path);
+    if (kind == formats::PlaceKind::kFolder) return;
+    const bool missing = kind == formats::PlaceKind::kNothing;
+    throw Error(missing ? ErrorCode::kNotFound : ErrorCode::kUsage, formats::escape(path),
+                missing ? ": no such folder" : ": is a file; --against compares a folder");
+  }
+
   VerifyCommand command_;
   std::vector<std::string> more_;
   std::optional<std::int64_t> limit_;
