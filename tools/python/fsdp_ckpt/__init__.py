@@ -30,8 +30,8 @@ from typing import Any as _Any
 
 from ._open import Checkpoint, HeldTensor, Name, Object, LazyTensor, open  # pylint: disable=redefined-builtin
 from ._process import FsdpCkptError, Progress, program, run, version
-from ._results import (Answer, BuiltinMap, BuiltinMaps, Chunk, Comparison, Difference, DtypeStats, ExtractedFile, Extraction,
-                       File, Finding, Gate, GlobalName, Globals, Group, Inspection, Kept, Latest, Listed, Part, PassedOver,
+from ._results import (Answer, BuiltinMap, BuiltinMaps, Chunk, ComparedFile, Comparison, Difference, DtypeStats, ExtractedFile, Extraction,
+                       File, Finding, Gate, GlobalName, Globals, Group, HubComparison, Inspection, Kept, Latest, Listed, Part, PassedOver,
                        Pruned, Removed, Rounded, RunInspection, RunVerification, SealState, Sealed, Statistics, Tensor, TensorStats,
                        Through, Tolerance, Totals, Unread, Value, Verification, Verified)
 from ._verbs import (average, consolidate, convert, diff, export_model, extract, extract_lora, groups, import_model, inspect,
@@ -55,9 +55,9 @@ def __getattr__(name: str) -> _Any:
 
 
 # Without open, export and set: `import *` must not replace Python's own.
-__all__ = ["Checkpoint", "HeldTensor", "LazyTensor", "Name", "Object", "Answer", "Averaged", "BuiltinMap", "BuiltinMaps", "Chunk", "Comparison", "Difference", "DtypeStats",
+__all__ = ["Checkpoint", "HeldTensor", "LazyTensor", "Name", "Object", "Answer", "Averaged", "BuiltinMap", "BuiltinMaps", "Chunk", "ComparedFile", "Comparison", "Difference", "DtypeStats",
            "EditedGroup", "EditedOptimizer", "Exported", "ExtractedAdapter", "ExtractedFile", "ExtractedWeight", "Extraction",
-           "File", "Finding", "FsdpCkptError", "Gate", "GlobalName", "Globals", "Group", "GroupsEdited", "Imported",
+           "File", "Finding", "FsdpCkptError", "Gate", "GlobalName", "Globals", "Group", "GroupsEdited", "HubComparison", "Imported",
            "Inspection", "Kept", "Latest", "Listed", "LostChunk", "MapStep", "MapTensor", "Mapped", "Merged", "OptimizerKeys",
            "OptionChange", "Output", "Part", "PassedOver", "Progress", "Pruned", "Rekeyed", "Removed", "Rename",
            "Renamed", "Resharded", "ResizedTensor", "Rounded", "RuleScope", "RunInspection", "RunVerification", "Salvaged", "SalvagedKey", "SealState", "Sealed", "SourceFile", "Statistics",

@@ -10,6 +10,7 @@ _MEANINGS: Dict[str, str] = {
     "adapter_config": "adapter_config.json, or verl's lora_train_meta.json; if None, that beside the adapter",
     "adapter_only": "write the adapter that `path` holds as a folder of peft, and merge nothing",
     "adapters": "the adapters, in the order in which they are merged",
+    "against": 'compare the files with their digests on the Hugging Face Hub: "hf://org/name" or "hf://org/name@revision"',
     "all_elements": "return every element, however many",
     "allow_global": 'a Python name or several, "module.name", in pickles to take for plain data',
     "alpha": "lora_alpha, if no file has it; of an adapter that is made, `rank` if None",

@@ -173,6 +173,35 @@ class Part:
 
 
 @dataclass(frozen=True)
+class ComparedFile:
+    """A file of a folder, or of the hub that it was compared with; digests are hexadecimal."""
+    name: str
+    state: str                      # same, same-size, differs, missing, extra or unchecked
+    algorithm: Optional[str]        # sha256 or git-sha1; None where the hub does not have the file
+    expected: Optional[str]
+    found: Optional[str]            # None where it was not computed
+    expected_bytes: Optional[int]
+    found_bytes: Optional[int]
+    reason: Optional[str]
+
+
+@dataclass(frozen=True)
+class HubComparison:
+    """What `against` found: how many files are in each state, and all of them."""
+    url: str
+    revision: str
+    commit: str
+    whole: bool      # False: large files were compared by their sizes alone
+    same: int
+    same_size: int
+    differing: int
+    missing: int
+    extra: int
+    unchecked: int
+    files: List[ComparedFile]
+
+
+@dataclass(frozen=True)
 class Verification(Answer):
     _table = "findings"
     path: str
@@ -188,6 +217,7 @@ class Verification(Answer):
     findings: List[Finding]
     compared: Optional[bool] = None   # with a configuration
     architecture: Optional[str] = None
+    against: Optional[HubComparison] = None
 
 
 @dataclass(frozen=True)

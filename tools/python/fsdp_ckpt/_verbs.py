@@ -129,13 +129,13 @@ def inspect_globals(path: Path, *, keys: Globs = None, exclude: Globs = None, al
 
 @documented
 def verify(path: Path, *, fast: bool = False, strict: bool = False, require_checksums: bool = False, require_seal: bool = False,
-           config: Optional[Path] = None, html: Optional[Path] = None, force: bool = False,
+           against: Optional[str] = None, config: Optional[Path] = None, html: Optional[Path] = None, force: bool = False,
            keys: Globs = None, exclude: Globs = None, allow_global: Globs = None, threads: Optional[int] = None,
            max_memory: Size = None, progress: OnProgress = None, check: bool = True) -> Verification:
     """Looks for every damage; raises if there is one, with the findings.  `html` writes a page of them as well."""
     return _asked(Verification, "verify", [_path(path)], {
         "fast": fast, "strict": strict, "require_checksums": require_checksums, "require_seal": require_seal,
-        "config": config, "html": html, "force": force, "keys": keys, "exclude": exclude, "allow_global": allow_global, "threads": threads, "max_memory": max_memory}, progress, check)
+        "against": against, "config": config, "html": html, "force": force, "keys": keys, "exclude": exclude, "allow_global": allow_global, "threads": threads, "max_memory": max_memory}, progress, check)
 
 
 @documented
