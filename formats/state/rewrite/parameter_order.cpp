@@ -286,7 +286,31 @@ class Matcher {
   std::map<std::string, std::string> names_;
 };
 
-// Returns whether the names are in the order of a module's state dict.
+std::unordered_map<std::string, std::size_t> positions_of(const ParameterOrder& order) {
+  std::unordered_map<std::string, std::size_t> positions;
+  for (std::size_t i = 0; i < order.parameters.size(); ++i) {
+    if (!positions.emplace(order.parameters[i].name, i).second) {
+      throw Error(ErrorCode::kKey, order.origin, ": ", quote(order.parameters[i].name, 200),
+                  " occurs twice");
+    }
+  }
+  return positions;
+}
+
+// Returns whether the names are in the order `order`; false if it lacks one.
+bool in_order(const std::vector<std::string>& names, const ParameterOrder& order) {
+  const auto positions = positions_of(order);
+  std::size_t next = 0;
+  for (const std::string& name : names) {
+    const auto at = positions.find(name);
+    if (at == positions.end() || at->second < next) return false;
+    next = at->second + 1;
+  }
+  return true;
+}
+
+}  // namespace
+
 bool in_module_order(const std::vector<std::string>& names) {
   std::unordered_set<std::string> left;                 // modules that were left
   std::unordered_set<std::string> biases;               // modules with a bias seen, but no weight
@@ -317,31 +341,6 @@ bool in_module_order(const std::vector<std::string>& names) {
   }
   return true;
 }
-
-std::unordered_map<std::string, std::size_t> positions_of(const ParameterOrder& order) {
-  std::unordered_map<std::string, std::size_t> positions;
-  for (std::size_t i = 0; i < order.parameters.size(); ++i) {
-    if (!positions.emplace(order.parameters[i].name, i).second) {
-      throw Error(ErrorCode::kKey, order.origin, ": ", quote(order.parameters[i].name, 200),
-                  " occurs twice");
-    }
-  }
-  return positions;
-}
-
-// Returns whether the names are in the order `order`; false if it lacks one.
-bool in_order(const std::vector<std::string>& names, const ParameterOrder& order) {
-  const auto positions = positions_of(order);
-  std::size_t next = 0;
-  for (const std::string& name : names) {
-    const auto at = positions.find(name);
-    if (at == positions.end() || at->second < next) return false;
-    next = at->second + 1;
-  }
-  return true;
-}
-
-}  // namespace
 
 ParameterOrder order_of_model(const Value& model, std::string origin, bool certain) {
   ParameterOrder order;

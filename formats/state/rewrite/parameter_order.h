@@ -27,6 +27,10 @@ struct ParameterOrder {
   std::vector<ModelParameter> tied;  // further names of parameters
 };
 
+// Returns whether the names may be in the order of a module's state dict: the names of a module are
+// adjacent, a weight comes before its bias, layer 2 before layer 10.
+bool in_module_order(const std::vector<std::string>& names);
+
 // Returns the parameters among the tensors of a model's state dict.  Leaves out integers, booleans,
 // the buffers of normalization layers, and the further names of tied parameters.
 // `certain`: the state dict may have the model's own order.  The order is lost (sorted, or combined

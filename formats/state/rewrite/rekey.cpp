@@ -159,8 +159,7 @@ bool keeps_order(const Checkpoint& checkpoint) {
   return description.format != "safetensors" && description.ranks == 1;
 }
 
-std::optional<ParameterOrder> model_order(const Checkpoint& checkpoint, const Value& content,
-                                          const std::string& origin) {
+std::optional<Value> model_of(const Value& content) {
   std::vector<StatePart> parts = state_parts_of(content);
   std::erase_if(parts, [](const StatePart& part) { return part.kind != PartKind::kModel; });
   const auto named = [](const StatePart& part) {
@@ -180,7 +179,14 @@ std::optional<ParameterOrder> model_order(const Checkpoint& checkpoint, const Va
     }
     model = Value::dict(std::move(entries));
   }
-  return order_of_model(model, origin, keeps_order(checkpoint));
+  return model;
+}
+
+std::optional<ParameterOrder> model_order(const Checkpoint& checkpoint, const Value& content,
+                                          const std::string& origin) {
+  const auto model = model_of(content);
+  if (!model) return std::nullopt;
+  return order_of_model(*model, origin, keeps_order(checkpoint));
 }
 
 Rekeyed rekey_content(const Checkpoint& checkpoint, const Value& content,

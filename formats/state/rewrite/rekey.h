@@ -40,6 +40,10 @@ struct Rekeyed {
 // folder of several ranks does not.
 bool keeps_order(const Checkpoint& checkpoint);
 
+// Returns the only model's state dict of a checkpoint's content, or the one under a usual key if
+// there are averages of it; nothing if there is none, or several.
+std::optional<Value> model_of(const Value& content);
+
 // Returns the order of the parameters of a checkpoint's model; nothing if the checkpoint holds no
 // model, or several.
 std::optional<ParameterOrder> model_order(const Checkpoint& checkpoint, const Value& content,
