@@ -178,6 +178,7 @@ enum class Remedy {
   kModelForOrder,       // give a checkpoint of the model beside the order of its names
   kOtherLayout,         // write a folder of torch.distributed.checkpoint
   kDownload,            // subject: the command that downloads the file
+  kNamesFrom,           // give the names and shapes of the parameters in flat ones
 };
 
 struct Hint {

@@ -139,7 +139,7 @@ class ChunkLook {
                        checkpoint_.tensor_object(number).has_value();
     return {error.code(),
             cat(error.what(), whole ? "; consolidate to a .pt file keeps it as it is" : ""),
-            exclude_hint(tensor.key)};
+            error.hint().remedy == Remedy::kNone ? exclude_hint(tensor.key) : error.hint()};
   }
 
   const Checkpoint& checkpoint_;

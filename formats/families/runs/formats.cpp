@@ -11,6 +11,7 @@
 #include "formats/families/dcp/megatron.h"
 #include "formats/families/dcp/names.h"
 #include "formats/families/dcp/output.h"
+#include "formats/families/flat/flat_checkpoint.h"
 #include "formats/families/hdf5/data.h"
 #include "formats/families/hdf5/hdf5.h"
 #include "formats/families/safetensors/safetensors.h"
@@ -120,7 +121,10 @@ const std::vector<Format>& format_table() {
        .is_folder = accelerate::is_accelerate_folder,
        .open_folder =
            [](const fs::path& folder, const OpenOptions& options) {
-             return accelerate::open_accelerate(folder, options.allowed_globals);
+             return accelerate::open_accelerate(
+                 folder, options.allowed_globals, [&](const fs::path& path, const RankFiles& set) {
+                   return flat::open_flat_files(path, set, options.parameters.get());
+                 });
            },
        .outputs = {{"accelerate", kTrainer, trainer_output<plan_accelerate>, {}, "*"}}},
       {.word = "deepspeed",
@@ -154,10 +158,17 @@ const std::vector<Format>& format_table() {
            }},
       {.word = "per-rank",
        .labels = {{"fairscale", "FairScale's shards of each rank"},
+                  {"fsdp1-local", "FSDP1's LOCAL_STATE_DICT of each rank"},
                   {"one-rank", "torch.save file of one rank"},
                   {"", "torch.save files of each rank"}},
        .is_folder = fairscale::is_fairscale_folder,
        .open_folder = plainly<fairscale::open_fairscale>},
+      {.word = "per-rank",
+       .is_folder = flat::is_flat_folder,
+       .open_folder =
+           [](const fs::path& folder, const OpenOptions& options) {
+             return flat::open_flat_folder(folder, options.parameters.get());
+           }},
       {.word = "per-rank",
        .is_folder = is_rank_folder,
        .open_folder = plainly<open_rank_folder>,

@@ -21,6 +21,10 @@
 
 namespace fsdp::formats {
 
+namespace flat {
+struct ParameterList;
+}
+
 struct OpenOptions {
   // Python names in pickles, as "module.name", that count as plain data besides those the formats
   // know.
@@ -28,6 +32,9 @@ struct OpenOptions {
   // The processes that open the checkpoint together.  In a folder of torch.distributed.checkpoint,
   // only the leader reads the metadata, for all of them.  Never null.
   Team* team = &this_process();
+  // The parameters in the flat ones of FSDP1's LOCAL_STATE_DICT (front/parameter_list.h); null:
+  // they stay flat.  Other formats do not need it.
+  std::shared_ptr<const flat::ParameterList> parameters = {};
 };
 
 struct CreateOptions {

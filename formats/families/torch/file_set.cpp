@@ -23,6 +23,9 @@ constexpr std::size_t kOpenedAtOnce = 16;
 constexpr std::uint64_t kRanksTailBytes = 64U << 10U;
 constexpr std::uint64_t kStoredEndBytes = 256U << 10U;
 
+// The least memory to read elements through.
+constexpr std::size_t kScratchBytes = 4096;
+
 // Entry `entry` of the archive of file `file`.
 struct EntryRef {
   std::uint32_t file;
@@ -131,6 +134,17 @@ bool TorchFileSet::are_equal(const Part& a, const Part& b) const {
   const bool alike = a.view.conjugate == b.view.conjugate && a.view.negate == b.view.negate;
   if (const auto one = crc(a), other = crc(b); alike && one && other) return *one == *other;
   return same_elements(data_of(a), data_of(b), a.box.size);
+}
+
+std::vector<std::byte> TorchFileSet::elements_of(const Part& part) const {
+  const ChunkData data = data_of(part);
+  const auto bytes = static_cast<std::size_t>(volume(part.box.view()) * item_bytes(data.dtype));
+  std::vector<std::byte> out(bytes);
+  std::vector<std::byte> scratch(std::max<std::size_t>(bytes, kScratchBytes));
+  const std::vector<std::int64_t> begin(part.box.size.size(), 0);
+  gather(data, part.box.size, begin, part.box.size, out, row_major_strides(part.box.size), scratch);
+  transform_elements(data, out);
+  return out;
 }
 
 ChunkData TorchFileSet::chunk(const TensorEntry& tensor, std::size_t chunk) const {

@@ -3,6 +3,7 @@
 // files.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <span>
@@ -68,6 +69,8 @@ class TorchFileSet : public StoredCheckpoint {
   // Compares two parts of the same box: by the checksums of their storages where these hold nothing
   // else, otherwise by their bytes.  Throws: what reading throws.
   bool are_equal(const Part& a, const Part& b) const;
+  // Returns the elements of a part, dense and row-major.  Requires: they are few.
+  std::vector<std::byte> elements_of(const Part& part) const;
   void add_value(KeyPath path, Value value, std::uint32_t file);
 
  private:

@@ -103,8 +103,10 @@ std::vector<std::string> names_beside(const Listing& folder) {
   return names;
 }
 
-std::unique_ptr<StoredCheckpoint> open_accelerate(const fs::path& path,
-                                                  const std::set<std::string>& allowed_globals) {
+std::unique_ptr<StoredCheckpoint> open_accelerate(
+    const fs::path& path, const std::set<std::string>& allowed_globals,
+    const std::function<std::unique_ptr<StoredCheckpoint>(const fs::path& folder,
+                                                          const RankFiles& set)>& open_ranks) {
   std::vector<std::string> others;
   std::vector<CheckpointPart> parts;
   std::string layout;
@@ -119,7 +121,7 @@ std::unique_ptr<StoredCheckpoint> open_accelerate(const fs::path& path,
       part.unwrap = is_below(*part.checkpoint, base);
       layout = "sharded";
     } else if (member.ranks) {
-      part.checkpoint = open_rank_files(path, *member.ranks);
+      part.checkpoint = open_ranks(path, *member.ranks);
       if (layout.empty()) layout = "per-rank";
     } else {
       part.checkpoint = open_saved_file(path / member.file);

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -12,6 +13,7 @@
 
 #include "formats/bytes/files/listing.h"
 #include "formats/families/trainers/carried_files.h"
+#include "formats/families/trainers/per_rank.h"
 #include "formats/state/content/output.h"
 
 namespace fsdp::formats {
@@ -66,8 +68,11 @@ std::vector<std::string> names_beside(const Listing& folder);
 // Opens the parts as `model` and `optimizer` (`model_1`, `optimizer_1`, ... for further ones), and
 // schedulers, scalers and samplers under their names.  Findings name the other files.
 // Throws: what the readers of the parts throw.
-std::unique_ptr<StoredCheckpoint> open_accelerate(const std::filesystem::path& folder,
-                                                  const std::set<std::string>& allowed_globals);
+// `open_ranks` opens a set of the files of ranks.
+std::unique_ptr<StoredCheckpoint> open_accelerate(
+    const std::filesystem::path& folder, const std::set<std::string>& allowed_globals,
+    const std::function<std::unique_ptr<StoredCheckpoint>(const std::filesystem::path& folder,
+                                                          const RankFiles& set)>& open_ranks);
 
 }  // namespace accelerate
 
