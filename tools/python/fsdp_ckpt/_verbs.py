@@ -194,28 +194,29 @@ def salvage(path: Path, out: Path, *, from_: Optional[Path] = None, step: Option
 
 @documented
 def consolidate(path: Path, out: Path, *, to: Optional[str] = None, dtype: Optional[str] = None, strip_prefix: Globs = None,
-                max_shard_size: Size = None, drop_values: bool = False, dry_run: bool = False, force: bool = False,
-                sync: bool = True, resume: bool = False, seal: bool = False, keys: Globs = None, exclude: Globs = None,
-                allow_global: Globs = None, threads: Optional[int] = None, max_memory: Size = None,
+                max_shard_size: Size = None, drop_values: bool = False, names_from: Optional[Path] = None, dry_run: bool = False,
+                force: bool = False, sync: bool = True, resume: bool = False, seal: bool = False, keys: Globs = None,
+                exclude: Globs = None, allow_global: Globs = None, threads: Optional[int] = None, max_memory: Size = None,
                 progress: OnProgress = None, check: bool = True) -> Output:
     """Joins a sharded checkpoint into one full state dict."""
     return _asked(Output, "consolidate", [_path(path), _path(out)], {
         "to": to, "dtype": dtype, "strip_prefix": strip_prefix, "max_shard_size": max_shard_size, "drop_values": drop_values,
-        "dry_run": dry_run, "force": force, "sync": sync, "resume": resume, "seal": seal, "keys": keys, "exclude": exclude,
-        "allow_global": allow_global, "threads": threads, "max_memory": max_memory}, progress, check)
+        "names_from": names_from, "dry_run": dry_run, "force": force, "sync": sync, "resume": resume, "seal": seal, "keys": keys,
+        "exclude": exclude, "allow_global": allow_global, "threads": threads, "max_memory": max_memory}, progress, check)
 
 
 @documented
 def convert(path: Path, out: Path, *, to: Optional[str] = None, world_size: Optional[int] = None, dtype: Optional[str] = None,
-            strip_prefix: Globs = None, max_shard_size: Size = None, drop_values: bool = False, dry_run: bool = False,
-            force: bool = False, sync: bool = True, resume: bool = False, seal: bool = False, keys: Globs = None, exclude: Globs = None,
-            allow_global: Globs = None, threads: Optional[int] = None, max_memory: Size = None,
-            progress: OnProgress = None, check: bool = True) -> Output:
+            strip_prefix: Globs = None, max_shard_size: Size = None, drop_values: bool = False, names_from: Optional[Path] = None,
+            dry_run: bool = False, force: bool = False, sync: bool = True, resume: bool = False, seal: bool = False,
+            keys: Globs = None, exclude: Globs = None, allow_global: Globs = None, threads: Optional[int] = None,
+            max_memory: Size = None, progress: OnProgress = None, check: bool = True) -> Output:
     """Writes a checkpoint in another format."""
     return _asked(Output, "convert", [_path(path), _path(out)], {
         "to": to, "world_size": world_size, "dtype": dtype, "strip_prefix": strip_prefix, "max_shard_size": max_shard_size,
-        "drop_values": drop_values, "dry_run": dry_run, "force": force, "sync": sync, "resume": resume, "seal": seal, "keys": keys,
-        "exclude": exclude, "allow_global": allow_global, "threads": threads, "max_memory": max_memory}, progress, check)
+        "drop_values": drop_values, "names_from": names_from, "dry_run": dry_run, "force": force, "sync": sync, "resume": resume,
+        "seal": seal, "keys": keys, "exclude": exclude, "allow_global": allow_global, "threads": threads,
+        "max_memory": max_memory}, progress, check)
 
 
 @documented

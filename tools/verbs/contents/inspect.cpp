@@ -202,7 +202,7 @@ int inspect(const InspectOptions& options, const Streams& streams) {
   for (const formats::Finding& finding : checkpoint->findings()) {
     if (options.common.quiet) break;
     streams.err << "fsdp-ckpt: warning[" << code_name(finding.code)
-                << "]: " << formats::finding_text(finding) << '\n';
+                << "]: " << formats::place_text(finding) << message_of(finding) << '\n';
   }
   return within_budget(options, *checkpoint, streams.err) ? 0 : 1;
 }

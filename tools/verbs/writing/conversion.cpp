@@ -15,6 +15,7 @@
 #include "formats/families/dcp/names.h"
 #include "formats/front/create.h"
 #include "formats/front/open.h"
+#include "formats/front/parameter_list.h"
 #include "formats/state/content/content.h"
 #include "formats/state/content/state_tree.h"
 #include "formats/state/content/values_apart.h"
@@ -152,10 +153,24 @@ void declare_world_size(OptionSet& options, ConversionOptions& conversion) {
   options.add("--world-size", &conversion.world_size, ", in sharded formats; 1 if not given");
 }
 
+void declare_names_from(OptionSet& options, ConversionOptions& conversion) {
+  options.add("--names-from", &conversion.names_from,
+              ", for FSDP1's flat parameters; or FILE.json with names to shapes");
+}
+
 std::unique_ptr<formats::StoredCheckpoint> open_source(const std::string& path,
                                                        const CommonOptions& common,
-                                                       const Streams& streams) {
-  auto source = formats::open_checkpoint(path, {common.allowed_globals, common.team});
+                                                       const Streams& streams,
+                                                       const std::string& names_from) {
+  formats::OpenOptions options{common.allowed_globals, common.team};
+  if (!names_from.empty())
+    options.parameters = formats::read_parameter_list(names_from, {common.allowed_globals});
+  auto source = formats::open_checkpoint(path, options);
+  if (options.parameters != nullptr && !options.parameters->used) {
+    throw Error(ErrorCode::kUsage,
+                formats::cat(source->description().path,
+                             ": holds no flat parameters, which --names-from would divide"));
+  }
   agree_on_source(common, path, *source);
   note_unread(path, *source, common, streams);
   return source;
@@ -243,13 +258,18 @@ Prepared prepare_conversion(const std::string& format, const ConversionOptions& 
   if (!conversion.dtype.empty()) dtype = floating_dtype(conversion.dtype);
   if (!conversion.writing.destination.empty())
     check_apart(common.path, conversion.writing.destination);
-  std::unique_ptr<formats::Checkpoint> opened = open_source(common.path, common, streams);
+  std::unique_ptr<formats::Checkpoint> opened =
+      open_source(common.path, common, streams, conversion.names_from);
   // Tensors inside values become tensors of the checkpoint if the format cannot hold them
   // otherwise, or if they are to be cast like all others.
   if (format == "safetensors" || (dtype && format == "pt"))
     opened = with_tensors_apart(std::move(opened), common);
   Prepared out;
   out.source = std::move(opened);
+  if (!conversion.names_from.empty()) {
+    out.extras.lines.push_back(
+        formats::cat("names, order and shapes: ", formats::escape(conversion.names_from)));
+  }
   Value content = selected_content(*out.source, common);
   const formats::CopyCheck check = formats::check_before_copy(
       *out.source, content, [] { return formats::interrupted(); },

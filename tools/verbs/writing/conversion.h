@@ -28,6 +28,9 @@ struct ConversionOptions {
   bool strip_unasked = false;               // no message if no name has such a prefix
   std::optional<std::int64_t> world_size;   // sharded formats
   bool carries = false;                     // accelerate: the files beside such a source go along
+  // A checkpoint or a list that has the names and shapes of the parameters in flat ones; empty:
+  // none.
+  std::string names_from;
   // The verb needs the names of modules, which Megatron-Core's folders join.
   bool by_module = false;
 };
@@ -49,11 +52,17 @@ void declare_conversion(OptionSet& options, ConversionOptions& conversion,
 // Declares --world-size.
 void declare_world_size(OptionSet& options, ConversionOptions& conversion);
 
+// Declares --names-from.
+void declare_names_from(OptionSet& options, ConversionOptions& conversion);
+
 // Opens a checkpoint, and notes other checkpoints in its folder that are not part of it.
-// Throws: what open_checkpoint throws.
+// `names_from`: see ConversionOptions.
+// Throws: kUsage if names are given, and the checkpoint has no flat parameters; what
+// open_checkpoint and read_parameter_list throw.
 std::unique_ptr<formats::StoredCheckpoint> open_source(const std::string& path,
                                                        const CommonOptions& common,
-                                                       const Streams& streams);
+                                                       const Streams& streams,
+                                                       const std::string& names_from = {});
 
 // Returns the content of the checkpoint, narrowed to the keys of `common`.  Throws: kNotFound if no
 // key matches.

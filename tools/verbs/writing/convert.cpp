@@ -22,6 +22,7 @@ class ConvertVerb : public Verb {
   }
   void declare(OptionSet& options) override {
     declare_conversion(options, conversion_, formats_);
+    declare_names_from(options, conversion_);
     options.add("--resume", &conversion_.writing.resume);
     if (sharded_) declare_world_size(options, conversion_);
   }
