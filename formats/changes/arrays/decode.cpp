@@ -94,10 +94,9 @@ class DecodedSource : public ComputedSource {
     const std::uint64_t each = element_bits_ / packing_.bits;
     for (std::size_t i = 0; i < out.size(); ++i) {
       const std::uint64_t number = column + i;
-      const std::uint64_t bit =
-          (ordered_ ? number / each * element_bits_ + packing_.order[number % each] * packing_.bits
-                    : number * packing_.bits) -
-          begin * element_bits_;
+      const std::uint64_t bit = (ordered_ ? number / each * element_bits_ + place_of(number % each)
+                                          : number * packing_.bits) -
+                                begin * element_bits_;
       const auto low = std::to_integer<unsigned>(bytes[bit / 8]);
       const auto high = std::to_integer<unsigned>(bytes[bit / 8 + 1]);
       out[i] = numbers_[(low | high << 8U) >> bit % 8 & mask()];
@@ -116,6 +115,10 @@ class DecodedSource : public ComputedSource {
     std::uint32_t word = 0;
     std::memcpy(&word, bytes.data() + at, element_bits_ / 8);
     return word;
+  }
+  // Returns the first bit of a number in its element.
+  std::uint64_t place_of(std::uint64_t number) const {
+    return std::uint64_t{packing_.order[number]} * packing_.bits;
   }
   unsigned mask() const { return (1U << packing_.bits) - 1; }
 

@@ -140,13 +140,13 @@ std::string joined_set(const std::string& module) {
     std::vector<std::string_view> ends;
     std::string_view name;
   };
-  static const std::array<Set, 3> kSets = {
+  static const std::array<Set, 3> sets = {
       {{{"attn.q_proj", "attn.k_proj", "attn.v_proj", "attention.q_proj", "attention.k_proj",
          "attention.v_proj"},
         "qkv"},
        {{"mlp.gate_proj", "mlp.up_proj"}, "gate_up"},
        {{"w1", "w3"}, "w13"}}};
-  for (const Set& set : kSets) {
+  for (const Set& set : sets) {
     for (const std::string_view end : set.ends) {
       if (module.ends_with(end))
         return cat(module.substr(0, module.size() - last_part(end).size()), "|", set.name);
