@@ -47,8 +47,9 @@ class DecodedSource : public ComputedSource {
         ordered_(element_bits_ % packing.bits == 0 &&
                  element_bits_ / packing.bits <= packing.order.size()),
         columns_(static_cast<std::uint64_t>(shape.empty() ? 1 : shape.back())),
-        stored_columns_(
-            static_cast<std::uint64_t>(stored.shape.empty() ? 1 : stored.shape.back())) {}
+        stored_columns_(packing.first_dimension
+                            ? columns_
+                            : packed_size(columns_, packing.bits, stored.dtype)) {}
 
  protected:
   void compute(std::uint64_t first, std::span<std::byte> out) const override {
@@ -128,7 +129,7 @@ class DecodedSource : public ComputedSource {
   std::uint64_t element_bits_;
   bool ordered_;
   std::uint64_t columns_;
-  std::uint64_t stored_columns_;
+  std::uint64_t stored_columns_;  // elements that hold the numbers of a row
 };
 
 class PowersSource : public ComputedSource {

@@ -36,7 +36,7 @@ struct Packing {
 std::uint64_t packed_size(std::uint64_t count, unsigned bits, DType dtype);
 
 // Returns the array of numbers.  `shape`: of the numbers; it is that of `stored` but for the packed
-// dimension.
+// dimension, whose elements may lie in several dimensions at the end of `stored`.
 // Requires: `stored` is of int8, uint8 or int32; the packed dimension has packed_size elements;
 // numbers that are packed along the first dimension end where their element ends; a table has a
 // number for each code; `plus` is 0 but for int32.

@@ -65,24 +65,30 @@ class DequantizedSource : public ComputedSource {
             const std::uint64_t index = block - first_block;
             multiply(products + at, count, zeros_ == nullptr ? 0 : offsets[index], factors[index]);
           });
-      if (!columns_.empty()) {
-        for (std::uint64_t i = 0; i < run.numel(); ++i)
-          products[i] *= columns_[run.column + i % run.columns];
-      }
-      rounded(numbers, out.first(run.numel() * item));
+      write(run, numbers, out.first(run.numel() * item));
       out = out.subspan(run.numel() * item);
       first += run.numel();
     });
   }
 
  private:
-  void rounded(std::span<const std::byte> products, std::span<std::byte> out) const {
-    if (from_->product == DType::kFloat32 || from_->product == from_->to)
-      return cast(DType::kFloat32, products, from_->to, out);
-    const Scratch scratch;
-    const auto narrow = scratch.first(products.size() / sizeof(float) * item_bytes(from_->product));
-    cast(DType::kFloat32, products, from_->product, narrow);
-    cast(from_->product, narrow, from_->to, out);
+  // Rounds the products, which are those of a run.
+  void write(const GridRun& run, std::span<std::byte> products, std::span<std::byte> out) const {
+    const bool once = from_->product == DType::kFloat32 || from_->product == from_->to;
+    if (once && columns_.empty()) return cast(DType::kFloat32, products, from_->to, out);
+    if (from_->product != DType::kFloat32) {
+      const Scratch scratch;
+      const auto narrow =
+          scratch.first(products.size() / sizeof(float) * item_bytes(from_->product));
+      cast(DType::kFloat32, products, from_->product, narrow);
+      cast(from_->product, narrow, DType::kFloat32, products);
+    }
+    if (!columns_.empty()) {
+      auto* const numbers = reinterpret_cast<float*>(products.data());
+      for (std::uint64_t i = 0; i < run.numel(); ++i)
+        numbers[i] *= columns_[run.column + i % run.columns];
+    }
+    cast(DType::kFloat32, products, from_->to, out);
   }
 
   std::shared_ptr<const Dequantization> from_;

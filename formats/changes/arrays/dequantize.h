@@ -12,11 +12,12 @@
 
 namespace fsdp::formats::arrays {
 
-// What a number of a block becomes: (number - zero) * scale, times the factor of its column if
-// there are some, computed in float32; the product is rounded to `product`, then to `to`, each time
-// to nearest, ties to even: as PyTorch does where it multiplies tensors of that dtype. Requires:
-// all arrays are of floating dtypes; `numbers` have as many elements as the grid says, `scales` and
-// `zeros` one for each block.
+// What a number of a block becomes: (number - zero) * scale, computed in float32 and rounded to
+// `product`; then, if columns have factors, times that of its column in float32; and rounded to
+// `to`.  Each time to nearest, ties to even: as PyTorch does where it multiplies tensors.
+//
+// Requires: all arrays are of floating dtypes; `numbers` have as many elements as the grid says,
+// `scales` and `zeros` one for each block.
 struct Dequantization {
   Array numbers = {};
   Array scales = {};

@@ -25,6 +25,9 @@ using Shape = std::vector<std::int64_t>;
 
 constexpr std::int64_t kGptOssBytes = 16;  // of a group
 constexpr std::int64_t kGptOssGroup = 32;
+// E2M1 as modelopt reads NVFP4: zeros have no sign.
+constexpr std::array<float, 16> kUnsignedZero = {0, 0.5F,  1,  1.5F,  2,  3,  4,  6,
+                                                 0, -0.5F, -1, -1.5F, -2, -3, -4, -6};
 
 std::uint64_t numel(const Shape& shape) {
   return volume({shape, shape});
@@ -127,7 +130,12 @@ class Trial {
       each = kGptOssGroup;
     }
     if (__builtin_mul_overflow(shape_.back(), each, &shape_.back())) return "sizes exceed 64 bits";
-    from_.numbers = arrays::decoded(numbers, {.code = Code::kFloat4, .bits = 4}, shape_);
+    arrays::Packing packing{.code = Code::kFloat4, .bits = 4};
+    if (dialect_ == Dialect::kModelOpt && scheme_.second_scale) {
+      packing.code = Code::kTable;
+      packing.table = {kUnsignedZero.begin(), kUnsignedZero.end()};
+    }
+    from_.numbers = arrays::decoded(numbers, packing, shape_);
     return {};
   }
 
@@ -209,9 +217,11 @@ class Trial {
     // compressed-tensors computes in the dtype of the scales, and in bfloat16 if these have 8 bits.
     if (dialect_ == Dialect::kCompressedTensors)
       from_.product = item_bytes(scales) > 1 ? scales : DType::kBFloat16;
-    // modelopt rounds scales of float32 to the dtype of the result first.
+    // modelopt rounds scales of float32 to the dtype of the result first, and each product.
     const bool plain = !scheme_.powers && !scheme_.second_scale && scheme_.bits == 8;
-    if (dialect_ == Dialect::kModelOpt && plain && scales != to_)
+    if (dialect_ != Dialect::kModelOpt || !plain) return;
+    from_.product = to_;
+    if (scales != to_)
       from_.scales = arrays::with_step(from_.scales, {arrays::Arithmetic::kCast, to_});
   }
 

@@ -72,6 +72,12 @@ TEST(Decode, numbers_of_several_rows_may_share_a_word) {
   EXPECT_EQ(floats_of(bytes), (Floats{1, -2, -1, 2}));
 }
 
+TEST(Decode, the_elements_of_a_row_may_have_two_dimensions) {
+  const Array bytes = bytes_array(DType::kUInt8, {2, 2, 1}, {0x10, 0x32, 0x54, 0x76});
+  EXPECT_EQ(floats_of(decoded(bytes, {.code = Code::kUnsigned, .bits = 4}, {2, 4})),
+            (Floats{0, 1, 2, 3, 4, 5, 6, 7}));
+}
+
 TEST(Decode, numbers_may_lie_in_another_order) {
   Packing packing{.code = Code::kUnsigned, .bits = 4};
   packing.order = {0, 4, 1, 5, 2, 6, 3, 7};
