@@ -306,6 +306,7 @@ class Sealed(Answer):
 class BuiltinMap:
     name: str
     versions: List[str]
+    model_types: List[str]
     description: str
 
 
