@@ -65,7 +65,8 @@ class Table:
 
     def seconds(self, tier):
         """What the tests of the tier take, one after the other."""
-        return sum((row.sample if tier == "default" and row.samples else row.seconds) or ASSUMED for row in self.rows_of(tier))
+        measured = [row.sample if tier == "default" and row.samples else row.seconds for row in self.rows_of(tier)]
+        return sum(ASSUMED if seconds is None else seconds for seconds in measured)
 
 
 class Test:
