@@ -1,0 +1,272 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Quantized folders of other packages (make_quantized.py), against `dequantize`, `export --quantize` and `verify`.
+
+    check_quantized.py CORPUS --tool PATH [--only CASE...] [--random N] [--seed S]
+
+For each case: what `dequantize` makes of the folder is what the package itself reads from it; what `export --quantize` makes of the model before
+is what the package made of it; and `verify` finds the folder sound, and a damaged copy not.
+What the tool answers "not supported" to, with status 2, is counted as left out, with its reason.
+
+Compared bit for bit: names, dtypes, shapes, bits of every tensor (of NaN, that it is one).  Left out of the comparison with what a package exported:
+  input_scale, input_global_scale         come from activations
+  version, producer.version               are the package's
+  input_activations and format, where the activations are static: these too come with the scales of activations
+  names of config_groups                  are chosen freely: their values are compared
+  ignore, exclude_modules                 name the same matrices of the model in many ways: the matrices are compared
+"""
+import argparse
+import fnmatch
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import warnings
+
+os.environ |= {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "LOGURU_LEVEL": "ERROR", "TQDM_DISABLE": "1", "TORCHDYNAMO_DISABLE": "1"}
+warnings.simplefilter("ignore")
+
+import torch  # noqa: E402
+from safetensors.torch import load_file, save_file  # noqa: E402
+
+from quantized_producers import tensors_of, tokens  # noqa: E402
+from tool_run import Failure, check  # noqa: E402
+
+CALIBRATION = ("input_scale", "input_global_scale")
+# Folders that transformers cannot read itself.
+UNREADABLE = ("mo_", "ct_w4a16_asym")
+SCALES = re.compile(r"(scale|scales|_scale_inv|absmax|SCB|scale_2|global_scale)$")
+PACKED = re.compile(r"(weight_packed|qweight|_blocks|weight_qdata|\.weight)$")
+
+
+class Left(Exception):
+    """What the tool does not support."""
+
+
+def tool(path, *args, expect=(0,)):
+    """Its status and both outputs; Left where it says that this is not supported."""
+    done = subprocess.run([path, *map(str, args)], capture_output=True, text=True, timeout=300)
+    if done.returncode == 2 and "not supported" in done.stderr:
+        raise Left(done.stderr.strip().splitlines()[-1][:300])
+    check(done.returncode in expect, f"{' '.join(map(str, args))}: exit {done.returncode}, expected {expect}\n{done.stdout[-500:]}{done.stderr[-1500:]}")
+    return done.returncode, done.stdout + done.stderr
+
+
+def bits(tensor):
+    """The bits as bytes, every NaN the same."""
+    tensor = tensor.contiguous()
+    if tensor.is_floating_point():
+        nan = tensor.isnan() if tensor.element_size() > 1 else tensor.float().isnan()
+        if nan.any():
+            tensor = tensor.clone().view(torch.uint8).reshape(*tensor.shape, -1)
+            tensor[nan] = 255
+            return tensor.reshape(-1)
+    return tensor.reshape(-1).view(torch.uint8)
+
+
+def compare(have, want, what):
+    check(set(have) == set(want), f"{what}: missing {sorted(set(want) - set(have))[:5]}, unexpected {sorted(set(have) - set(want))[:5]}")
+    for key in sorted(want):
+        one, other = have[key], want[key]
+        check(one.dtype == other.dtype and one.shape == other.shape,
+              f"{what}: {key}: {one.dtype} {list(one.shape)}, expected {other.dtype} {list(other.shape)}")
+        if not torch.equal(bits(one), bits(other)):
+            size = other.element_size()
+            differ = (bits(one).reshape(-1, size) != bits(other).reshape(-1, size)).any(1).nonzero().flatten()
+            first = int(differ[0])
+            raise Failure(f"{what}: {key}: {len(differ)} of {other.numel()} elements differ, the first at {first}: "
+                          f"{one.flatten()[first].item()}, expected {other.flatten()[first].item()}")
+
+
+# ---- configuration
+
+def matrices(source):
+    return sorted(key.removesuffix(".weight") for key, value in tensors_of(source).items() if value.ndim == 2 and "embed" not in key)
+
+
+def named(patterns, modules):
+    """The modules that a list of names, `re:` expressions and wildcards means."""
+    def means(pattern, module):
+        if pattern.startswith("re:"):
+            return re.match(pattern[3:], module) is not None
+        return fnmatch.fnmatchcase(module, pattern)
+    return sorted(module for module in modules if any(means(pattern, module) for pattern in patterns or []))
+
+
+def comparable(config, static, modules):
+    config = json.loads(json.dumps(config))
+    config.pop("version", None)
+    config.get("producer", {}).pop("version", None)
+    for key in ("ignore", "exclude_modules", "modules_to_not_convert"):
+        if key in config:
+            config[key] = named(config[key], modules)
+    inner = config.get("quantization")
+    if inner:
+        config["quantization"] = comparable(inner, static, modules)
+    groups = config.get("config_groups")
+    if groups is not None:
+        config["config_groups"] = sorted(groups.values(), key=lambda group: json.dumps(group, sort_keys=True))
+    if static:
+        for part in [config, *config.get("config_groups", [])]:
+            part.pop("format", None)
+            part.pop("input_activations", None)
+    return config
+
+
+def is_static(config):
+    inputs = [group.get("input_activations") for group in config.get("config_groups", {}).values()]
+    return any(one is not None and one.get("dynamic") is not True for one in inputs)
+
+
+# ---- the three checks
+
+def load_model(folder):
+    import transformers
+    model, found = transformers.AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True)
+    for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"):
+        check(not found.get(kind), f"{folder}: from_pretrained: {kind}: {sorted(map(str, found[kind]))[:5]}")
+    return model
+
+
+def config_of(folder, name="config.json"):
+    return json.loads((folder / name).read_text())
+
+
+def check_dequantize(path, folder, case, work):
+    out = work / "dequantized"
+    tool(path, "dequantize", folder / "ckpt", out, "--to", "hf")
+    compare(tensors_of(out), load_file(folder / "dequantized.safetensors"), "dequantize")
+    config = config_of(out)
+    check("quantization_config" not in config, "dequantize: config.json still has quantization_config")
+    check(not (out / "hf_quant_config.json").exists(), "dequantize: hf_quant_config.json is there")
+    before = config_of(folder / "ckpt")
+    before.pop("quantization_config")
+    for key in ("dtype", "torch_dtype"):
+        config.pop(key, None), before.pop(key, None)
+    check(config == before, f"dequantize: config.json: {[key for key in before if config.get(key) != before[key]]} changed")
+    load_model(out)
+
+
+def check_export(path, folder, case, work):
+    wanted, out = case["quantize"], work / "quantized"
+    options = ["--quantize", wanted["scheme"], "--quantize-dialect", wanted["dialect"]]
+    if wanted["group"]:
+        options += ["--quantize-group", wanted["group"]]
+    tool(path, "export", folder / "source", out, *options)
+    made = {key: value for key, value in tensors_of(folder / "ckpt").items() if not key.endswith(CALIBRATION)}
+    compare(tensors_of(out), made, "export --quantize")
+    modules = matrices(folder / "source")
+    for name in ("config.json", "hf_quant_config.json"):
+        if not (folder / "ckpt" / name).exists():
+            continue
+        check((out / name).exists(), f"export --quantize: no {name}")
+        have, want = config_of(out, name), config_of(folder / "ckpt", name)
+        if name == "config.json":
+            have, want = have.get("quantization_config", {}), want["quantization_config"]
+        static = is_static(want)
+        have, want = comparable(have, static, modules), comparable(want, static, modules)
+        check(have == want, f"export --quantize: {name}:\n  {json.dumps(have, sort_keys=True)}, expected\n  {json.dumps(want, sort_keys=True)}")
+    if folder.name.startswith(UNREADABLE) or case["extreme"]:
+        return
+    models = [load_model(one) for one in (out, folder / "ckpt")]
+    # Weights that compressed-tensors reads as bfloat16 do not multiply with a float16 or float32 model's activations.
+    if not is_static(config_of(folder / "ckpt")["quantization_config"]) and case["dequantized_dtype"] == [case["dtype"]]:
+        with torch.no_grad():
+            logits = [model(tokens()).logits for model in models]
+        check(torch.equal(bits(logits[0]), bits(logits[1])), "export --quantize: other logits than the package's folder")
+
+
+def longer(value):
+    return value.repeat(2) if value.ndim == 0 else torch.cat([value, value[:1]])
+
+
+def with_nan(value):
+    value = value.clone()
+    if value.dtype == torch.uint8:            # E8M0's NaN
+        value.flatten()[0] = 255
+    elif value.element_size() == 1:
+        value.view(torch.uint8).flatten()[0] = 0x7F
+    else:
+        value.flatten()[0] = float("nan")
+    return value
+
+
+def damages(tensors):
+    """(what, the tensors with it), for the first scale and the first packed tensor."""
+    scale = next((key for key in sorted(tensors) if SCALES.search(key) and not key.endswith(CALIBRATION)), None)
+    check(scale is not None, "no scale in the folder: is this test up to date?")
+    # An absmax that is quantized itself has no NaN.
+    if not (scale.endswith("absmax") and tensors[scale].dtype == torch.uint8):
+        yield f"NaN in {scale}", tensors | {scale: with_nan(tensors[scale])}
+    yield f"{scale} has another shape", tensors | {scale: longer(tensors[scale])}
+    yield f"{scale} is missing", {key: value for key, value in tensors.items() if key != scale}
+    packed = next((key for key in sorted(tensors) if PACKED.search(key) and tensors[key].element_size() in (1, 4) and tensors[key].ndim > 1
+                   and tensors[key].dtype != torch.float32), None)
+    if packed:
+        value = tensors[packed]
+        cut = value[:-4] if value.shape[-1] == 1 else value[..., :-1]
+        yield f"{packed} is cut", tensors | {packed: cut.contiguous()}
+
+
+def check_damage(path, folder, case, work):
+    file = folder / "ckpt" / "model.safetensors"
+    if not file.exists():
+        return
+    tool(path, "verify", folder / "ckpt")
+    with open(file, "rb") as stream:
+        header = json.loads(stream.read(int.from_bytes(stream.read(8), "little")))
+    copy = work / "damaged"
+    for what, tensors in damages(load_file(file)):
+        shutil.rmtree(copy, ignore_errors=True)
+        copy.mkdir()
+        for one in (folder / "ckpt").iterdir():
+            if one.name != file.name:
+                os.link(one, copy / one.name)
+        save_file(tensors, copy / file.name, metadata=header.get("__metadata__"))
+        status, said = tool(path, "verify", copy, expect=(0, 1))
+        check(status == 1, f"verify: {what}, but it is called sound:\n{said[-600:]}")
+
+
+CHECKS = {"dequantize": check_dequantize, "export": check_export, "damage": check_damage}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("corpus", type=pathlib.Path)
+    parser.add_argument("--tool", required=True)
+    parser.add_argument("--only", nargs="*", help="names of cases, schemes or checks")
+    parser.add_argument("--random", type=int, default=0, help="how many random matrices to try")
+    parser.add_argument("--seed", type=int, default=1)
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    passed, left, failed = 0, [], []
+    only = set(args.only or ())
+    for file in sorted(args.corpus.glob("*/case.json")):
+        case, folder = json.loads(file.read_text()), file.parent
+        for name, one in CHECKS.items():
+            if only and not only & {folder.name, case["scheme"], name} or (name == "export" and not case["quantize"]):
+                continue
+            with tempfile.TemporaryDirectory(dir=args.corpus) as work:
+                try:
+                    one(args.tool, folder, case, pathlib.Path(work))
+                    passed += 1
+                except Left as reason:
+                    left.append(f"{folder.name}: {name}: {reason}")
+                except Failure as failure:
+                    failed.append(f"{folder.name}: {name}: {failure}")
+                except Exception as error:   # of a package that does not take what the tool made
+                    failed.append(f"{folder.name}: {name}: {type(error).__name__}: {str(error)[:400]}")
+    if args.random:
+        import quantized_random
+        good, without, bad = quantized_random.search(args.tool, args.random, args.seed, args.corpus)
+        passed, left, failed = passed + good, left + without, failed + bad
+    print("\n".join([*(f"left out: {line}" for line in left), *(f"FAILED: {line}" for line in failed),
+                     f"{passed} checks passed, {len(failed)} failed, {len(left)} left out: not supported"]))
+    return 1 if failed or not passed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
