@@ -21,7 +21,6 @@ import os
 import pathlib
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 import warnings
@@ -32,6 +31,7 @@ warnings.simplefilter("ignore")
 import torch  # noqa: E402
 from safetensors.torch import load_file, save_file  # noqa: E402
 
+from quantized_compare import Left, bits, compare, tool  # noqa: E402
 from quantized_producers import tensors_of, tokens  # noqa: E402
 from tool_run import Failure, check  # noqa: E402
 
@@ -40,45 +40,6 @@ CALIBRATION = ("input_scale", "input_global_scale")
 UNREADABLE = ("mo_", "ct_w4a16_asym")
 SCALES = re.compile(r"(scale|scales|_scale_inv|absmax|SCB|scale_2|global_scale)$")
 PACKED = re.compile(r"(weight_packed|qweight|_blocks|weight_qdata|\.weight)$")
-
-
-class Left(Exception):
-    """What the tool does not support."""
-
-
-def tool(path, *args, expect=(0,)):
-    """Its status and both outputs; Left where it says that this is not supported."""
-    done = subprocess.run([path, *map(str, args)], capture_output=True, text=True, timeout=300)
-    if done.returncode == 2 and "not supported" in done.stderr:
-        raise Left(done.stderr.strip().splitlines()[-1][:300])
-    check(done.returncode in expect, f"{' '.join(map(str, args))}: exit {done.returncode}, expected {expect}\n{done.stdout[-500:]}{done.stderr[-1500:]}")
-    return done.returncode, done.stdout + done.stderr
-
-
-def bits(tensor):
-    """The bits as bytes, every NaN the same."""
-    tensor = tensor.contiguous()
-    if tensor.is_floating_point():
-        nan = tensor.isnan() if tensor.element_size() > 1 else tensor.float().isnan()
-        if nan.any():
-            tensor = tensor.clone().view(torch.uint8).reshape(*tensor.shape, -1)
-            tensor[nan] = 255
-            return tensor.reshape(-1)
-    return tensor.reshape(-1).view(torch.uint8)
-
-
-def compare(have, want, what):
-    check(set(have) == set(want), f"{what}: missing {sorted(set(want) - set(have))[:5]}, unexpected {sorted(set(have) - set(want))[:5]}")
-    for key in sorted(want):
-        one, other = have[key], want[key]
-        check(one.dtype == other.dtype and one.shape == other.shape,
-              f"{what}: {key}: {one.dtype} {list(one.shape)}, expected {other.dtype} {list(other.shape)}")
-        if not torch.equal(bits(one), bits(other)):
-            size = other.element_size()
-            differ = (bits(one).reshape(-1, size) != bits(other).reshape(-1, size)).any(1).nonzero().flatten()
-            first = int(differ[0])
-            raise Failure(f"{what}: {key}: {len(differ)} of {other.numel()} elements differ, the first at {first}: "
-                          f"{one.flatten()[first].item()}, expected {other.flatten()[first].item()}")
 
 
 # ---- configuration

@@ -3,13 +3,19 @@
 
 Shapes, dtypes and values are drawn: rows of other sizes by powers of two, zeros, ties, denormals, equal values, the largest values.
 """
+import contextlib
 import copy
+import io
 import json
 import pathlib
 import tempfile
 
 import torch
 from safetensors.torch import save_file
+
+from quantized_compare import Left, compare, tool
+from quantized_producers import tensors_of
+from tool_run import Failure
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 KEY = "model.layers.0.mlp.down_proj"
@@ -98,12 +104,6 @@ def write(folder, tensors, dtype, quantization=None):
 
 def search(tool_path, count, seed, where):
     """How many checks passed, what was left out, what failed."""
-    import contextlib
-    import io
-
-    from check_quantized import Left, compare, tool
-    from quantized_producers import tensors_of
-    from tool_run import Failure
     generator = torch.Generator().manual_seed(seed)
     passed, left, failed = 0, set(), []
     names = [(scheme, dialect) for scheme, (preset, config, *_) in SCHEMES.items()
@@ -123,8 +123,8 @@ def search(tool_path, count, seed, where):
                     want, read, quantization = exported(weight, config), None, None
                 else:
                     want, read, quantization = compressed(weight, preset)
-            except (AssertionError, ValueError, RuntimeError, NotImplementedError) as refusal:   # the package's, of this weight
-                left.add(f"{scheme} {dialect}: the package refuses: {str(refusal)[:100]}")
+            except Exception as refusal:   # the package's, of a weight that it cannot take, such as one row for a scale a row
+                left.add(f"{scheme} {dialect}: the package refuses a weight of {rows} rows: {type(refusal).__name__}: {str(refusal)[:80]}")
                 continue
             try:
                 write(work / "source", {f"{KEY}.weight": weight}, dtype)

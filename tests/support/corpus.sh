@@ -32,6 +32,21 @@ need_frameworks_corpus() {
   [ -d "$FRAMEWORKS_CORPUS" ] || step "checkpoints by trainers in $FRAMEWORKS_CORPUS" make_frameworks_corpus "$FRAMEWORKS_CORPUS"
 }
 
+make_quantized_corpus() {
+  local dir=$1 work
+  work=$(mktemp -d "$FSDP_CACHE/corpus.XXXXXX")
+  quietly "$work/log" "$QUANTIZERS_PYTHON" "$PROVISION_DIR/../interop/make_quantized.py" "$work/corpus" || return
+  rm -rf "$dir" && mv "$work/corpus" "$dir" && rm -rf "$work"
+}
+
+# Sets QUANTIZED_CORPUS.  Needs need_quantizers.
+need_quantized_corpus() {
+  local interop=$PROVISION_DIR/../interop key
+  key=$({ cat "$interop"/{make_quantized,quantized_producers,quantized_sources}.py; echo "$QUANTIZERS_PYTHON"; } | sha256sum | cut -c1-12)
+  QUANTIZED_CORPUS=$FSDP_CACHE/corpus-quantized-$key
+  [ -d "$QUANTIZED_CORPUS" ] || step "quantized folders in $QUANTIZED_CORPUS" make_quantized_corpus "$QUANTIZED_CORPUS"
+}
+
 make_parity() {
   local dir=$1 work
   work=$(mktemp -d "$FSDP_CACHE/corpus.XXXXXX")

@@ -12,6 +12,7 @@
 #                           it are the folders torchtitan-0.2 and megatron-core-0.16 to -0.18 with those of requirements-torchtitan-0.2.txt and
 #                           requirements-megatron-older.txt
 #   need_producers          sets PRODUCERS_PYTHON to one with those of requirements-producers.txt too
+#   need_quantizers         sets QUANTIZERS_PYTHON to one with those of requirements-quantizers.txt beside the trainers'
 #   need_remote             sets REMOTE_PYTHON to one with those of requirements-remote.txt too
 #   need_packaging          sets PACKAGING_PYTHON to one with those of requirements-packaging.txt, and STATIC_SOURCES to the sources of a static build
 #   need_docs               sets DOCS_PYTHON to one with those of requirements-docs.txt
@@ -230,7 +231,8 @@ venv_beside() {
   local base=$1 dir=$2 site
   rm -rf "$dir" && "$base" -m venv "$dir" || return
   site=$("$dir/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))') || return
-  "$base" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' >"$site/pytorch.pth"
+  # Those that it sees itself, too: a .pth is read in the environment's own folder alone.
+  "$base" -c 'import sys; print(*[path for path in sys.path if path.endswith("site-packages")], sep="\n")' >"$site/pytorch.pth"
 }
 
 # All of torch's own dependencies are installed: the wheel's libtorch_cuda needs nearly every CUDA library just to be loaded, so leaving out
@@ -322,6 +324,30 @@ bare_python() {
 need_producers() {
   bare_python producers 'import torchao, torchmetrics, torchvision'
   PRODUCERS_PYTHON=$BARE_PYTHON
+}
+
+# A separate environment that sees the packages of TRAINERS_PYTHON's: about 600 MB and two minutes.
+make_quantizers_venv() {
+  local base=$1 dir=$2 log=$2.log
+  local install=("$dir/bin/python" -m pip install -q --no-cache-dir --no-compile --retries 5 --timeout 60)
+  venv_beside "$base" "$dir" || return
+  # GPTQModel and AutoAWQ have only source packages; without CUDA they are plain Python.
+  quietly "$log" "${install[@]}" setuptools==84.2.1 wheel==0.45.1 || return
+  # Without dependencies: PyTorch and transformers are those that are there.
+  BUILD_CUDA_EXT=0 quietly "$log" "${install[@]}" --no-deps --no-build-isolation -r "$PROVISION_DIR/requirements-quantizers.txt" || return
+  PYTHONDONTWRITEBYTECODE= quietly "$log" "$dir/bin/python" -c \
+    'import bitsandbytes, compressed_tensors, llmcompressor, modelopt.torch.export, torchao; import awq.modules.linear.gemm, gptqmodel.nn_modules.qlinear.torch' || return
+  rm -f "$log"
+  touch "$dir/.ready"
+}
+
+# Needs need_trainers.
+need_quantizers() {
+  local key dir
+  key=$({ grep -hv '^ *#' "$PROVISION_DIR/requirements-quantizers.txt"; echo "$TRAINERS_PYTHON"; } | sha256sum | cut -c1-12)
+  dir=$FSDP_CACHE/quantizers-$key
+  made_once "$dir" "quantizers' environment" make_quantizers_venv "$TRAINERS_PYTHON" "$dir"
+  QUANTIZERS_PYTHON=$dir/bin/python
 }
 
 # About 300 MB and 30 s.
