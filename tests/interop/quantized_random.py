@@ -133,7 +133,8 @@ def search(tool_path, count, seed, where):
                 passed += 1
                 if read:
                     write(work / "ckpt", want, dtype, quantization)
-                    tool(tool_path, "dequantize", work / "ckpt", work / "read", "--to", "hf")
+                    tool(tool_path, "export", work / "ckpt", work / "read", "--dequantize", "--dtype",
+                         str(read[f"{KEY}.weight"].dtype).removeprefix("torch."))
                     compare(tensors_of(work / "read"), read, "dequantize")
                     passed += 1
             except Left as reason:

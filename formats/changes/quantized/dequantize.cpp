@@ -120,7 +120,8 @@ class Dequantizer {
   // Refuses a tensor that would be left over from a quantized weight.
   void refuse_rest(const std::string& name) const {
     const TensorEntry& entry = source_.index().tensors[numbers_.at(name)];
-    const bool eight = is_float8(entry.dtype) || entry.dtype == DType::kFloat8E8M0FNU;
+    const bool narrow = is_float8(entry.dtype) || entry.dtype == DType::kFloat8E8M0FNU ||
+                        (name.ends_with(kPlainName) && !is_floating(entry.dtype));
     for (const auto& [role, end] : endings_) {
       const auto module = before(name, end);
       if (!module || (role == Role::kNumbers && end == kPlainName)) continue;
@@ -129,7 +130,7 @@ class Dequantizer {
                   cat(source_.description().path, ": ", quote(name, 200), " has no ",
                       quote(*module + std::string(ending(lacks)), 200), " beside it"));
     }
-    if (eight) {
+    if (narrow) {
       throw Error(ErrorCode::kNotFound,
                   cat(source_.description().path, ": ", quote(name, 200), " is ",
                       arrays::tensor_text(entry), " and has no scales beside it, as ",

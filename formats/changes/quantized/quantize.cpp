@@ -54,7 +54,7 @@ std::array<Known, 9> known_schemes() {
        "fp8_pb_wo"},
       {"mxfp8",
        {.sharing = Sharing::kGroups, .columns = 32, .powers = true},
-       "MXFP8A16",
+       "MXFP8",
        "mxfp8-quantized",
        "MXFP8"},
       {"mxfp4",
@@ -155,26 +155,20 @@ std::string joined_set(const std::string& module) {
   return {};
 }
 
+// Returns what a preset says of activations, which are quantized as they come; null: it does not
+// quantize them.
 Json activations(const Known& known) {
-  if (known.preset != "FP8_DYNAMIC" && known.preset != "FP8" && known.preset != "FP8_BLOCK" &&
-      known.preset != "W8A8")
-    return nullptr;
-  Json::Object out{{"actorder", nullptr},
-                   {"block_structure", nullptr},
-                   {"dynamic", true},
-                   {"group_size", nullptr},
-                   {"num_bits", 8},
-                   {"observer", nullptr},
-                   {"observer_kwargs", Json::Object{}},
-                   {"scale_dtype", nullptr},
-                   {"strategy", "token"},
-                   {"symmetric", true},
-                   {"type", known.preset == "W8A8" ? "int" : "float"},
-                   {"zp_dtype", nullptr}};
-  if (known.preset == "FP8_BLOCK") {
-    out[3].second = kBlock;
-    out[8].second = "group";
-  }
+  const bool plain = known.scheme.bits == 8 && !known.scheme.powers;
+  if (!plain && known.preset != "MXFP8") return nullptr;
+  const std::int64_t group = known.scheme.sharing == Sharing::kBlocks ? kBlock
+                             : known.scheme.powers                    ? known.scheme.columns
+                                                                      : 0;
+  Json::Object out{
+      {"dynamic", true}, {"group_size", group == 0 ? Json() : Json(group)}, {"num_bits", 8}};
+  if (known.scheme.powers) out.emplace_back("scale_dtype", "torch.uint8");
+  out.emplace_back("strategy", group == 0 ? "token" : "group");
+  out.emplace_back("symmetric", true);
+  out.emplace_back("type", known.scheme.numbers == NumberKind::kInteger ? "int" : "float");
   return out;
 }
 
@@ -244,7 +238,10 @@ class ModelQuantizer {
     }
     if (!name.ends_with(kWeight) || own.shape.size() != 2 || !is_floating(own.dtype)) return;
     const std::string module = name.substr(0, name.size() - kWeight.size());
-    if (is_kept(module) || (request_.skip && request_.skip(module))) {
+    // transformers reads whole blocks alone.
+    const bool cut = request_.dialect == Dialect::kTransformersFp8 &&
+                     (own.shape[0] % kBlock != 0 || own.shape[1] % kBlock != 0);
+    if (is_kept(module) || (request_.skip && request_.skip(module)) || cut) {
       out_.kept.push_back(module);
       return;
     }
@@ -330,7 +327,8 @@ class ModelQuantizer {
         grid.block_columns = static_cast<std::uint64_t>(scheme.columns);
         scales = {static_cast<std::int64_t>(grid.scale_rows()),
                   static_cast<std::int64_t>(grid.scale_columns())};
-        if (modelopt()) scales = {scales[0], 1, scales[1], 1};
+        if (modelopt())
+          scales = scales == Shape{1, 1} ? Shape{} : Shape{scales[0], 1, scales[1], 1};
         break;
     }
     if (request_.dialect == Dialect::kTransformersFp8) {
@@ -396,8 +394,15 @@ class ModelQuantizer {
     Json::Object out{{"quant_method", "modelopt"},
                      {"quant_algo", known_.algorithm},
                      {"ignore", std::move(ignored)}};
-    if (known_.scheme.sharing == Sharing::kGroups || known_.scheme.sharing == Sharing::kBlocks)
-      out.emplace_back("group_size", known_.scheme.columns);
+    if (known_.scheme.second_scale || known_.scheme.sharing == Sharing::kTensor) {
+      Json::Object weights{{"dynamic", false},
+                           {"num_bits", static_cast<std::int64_t>(known_.scheme.bits)},
+                           {"type", "float"}};
+      if (known_.scheme.second_scale) weights.emplace_back("group_size", known_.scheme.columns);
+      Json group =
+          Json::Object{{"targets", Json::Array{"Linear"}}, {"weights", std::move(weights)}};
+      out.emplace_back("config_groups", Json::Object{{"group_0", std::move(group)}});
+    }
     return out;
   }
 
@@ -409,22 +414,17 @@ class ModelQuantizer {
                                  : blocks ? "block"
                                  : scheme.sharing == Sharing::kRows ? "channel"
                                                                     : "tensor";
-    const Json narrow = scheme.powers         ? Json("torch.uint8")
-                        : scheme.second_scale ? Json("torch.float8_e4m3fn")
-                                              : Json(nullptr);
-    Json weights = Json::Object{
-        {"actorder", nullptr},
-        {"block_structure", blocks ? Json(Json::Array{scheme.rows, scheme.columns}) : Json()},
-        {"dynamic", false},
-        {"group_size", groups ? Json(scheme.columns) : Json()},
-        {"num_bits", static_cast<std::int64_t>(scheme.bits)},
-        {"observer", "memoryless_minmax"},
-        {"observer_kwargs", Json::Object{}},
-        {"scale_dtype", narrow},
-        {"strategy", strategy},
-        {"symmetric", scheme.symmetric},
-        {"type", scheme.numbers == NumberKind::kFloat ? "float" : "int"},
-        {"zp_dtype", scheme.symmetric ? narrow : Json("torch.int8")}};
+    Json::Object weights;
+    if (blocks) weights.emplace_back("block_structure", Json::Array{scheme.rows, scheme.columns});
+    weights.emplace_back("dynamic", false);
+    weights.emplace_back("group_size", groups ? Json(scheme.columns) : Json());
+    weights.emplace_back("num_bits", static_cast<std::int64_t>(scheme.bits));
+    if (scheme.powers || scheme.second_scale) {
+      weights.emplace_back("scale_dtype", scheme.powers ? "torch.uint8" : "torch.float8_e4m3fn");
+    }
+    weights.emplace_back("strategy", strategy);
+    weights.emplace_back("symmetric", scheme.symmetric);
+    weights.emplace_back("type", scheme.numbers == NumberKind::kFloat ? "float" : "int");
     Json group = Json::Object{{"format", known_.format},
                               {"input_activations", activations(known_)},
                               {"output_activations", nullptr},
@@ -435,6 +435,7 @@ class ModelQuantizer {
                         {"global_compression_ratio", nullptr},
                         {"ignore", std::move(ignored)},
                         {"kv_cache_scheme", nullptr},
+                        {"moe_sparsity_config", nullptr},
                         {"quant_method", "compressed-tensors"},
                         {"quantization_status", "compressed"},
                         {"transform_config", Json::Object{}}};

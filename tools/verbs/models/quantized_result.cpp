@@ -65,8 +65,9 @@ Changed quantized_result(const formats::Checkpoint& source, const formats::Value
   extras.lines.push_back(cat("quantized: ", counted(made.weights, "weight"), " to ", made.scheme,
                              ", ", dialect, ", rounded to nearest from the weights alone"));
   extras.lines.push_back("assumed: every other matrix NAME.weight is that of a linear layer");
-  extras.lines.push_back(cat("not quantized, embeddings, heads, gates and --quantize-skip: ",
-                             counted(made.kept.size(), "module")));
+  extras.lines.push_back(
+      cat("not quantized: ", counted(made.kept.size(), "module"), ", embeddings, heads, gates, ",
+          dialect == "transformers" ? "what 128 does not divide, " : "", "and --quantize-skip"));
   list_names(
       made.kept.size(), [&](std::size_t i) { return formats::escape(made.kept[i]); }, extras.lines);
   extras.members.emplace_back(
