@@ -26,6 +26,7 @@ using arrays::Array;
 using Shape = std::vector<std::int64_t>;
 
 constexpr std::string_view kWeight = ".weight";
+constexpr std::string_view kHead = "lm_head";
 constexpr std::int64_t kBlock = 128;
 constexpr std::int64_t kGroup = 128;
 
@@ -61,7 +62,7 @@ std::array<Known, 9> known_schemes() {
        {.bits = 4, .sharing = Sharing::kGroups, .columns = 32, .powers = true},
        "MXFP4A16",
        "mxfp4-pack-quantized",
-       "MXFP4"},
+       "mxfp4"},
       {"nvfp4",
        {.bits = 4, .sharing = Sharing::kGroups, .columns = 16, .second_scale = true},
        "NVFP4A16",
@@ -379,6 +380,10 @@ class ModelQuantizer {
 
   Json config() const {
     std::vector<std::string> kept = out_.kept;
+    // A head that is tied to the embedding has no tensor, and is a linear layer of the model.
+    const bool tied = std::ranges::none_of(
+        kept, [](const std::string& module) { return last_part(module) == kHead; });
+    if (tied) kept.emplace_back(kHead);
     std::ranges::sort(kept);
     Json::Array ignored(kept.begin(), kept.end());
     if (request_.dialect == Dialect::kTransformersFp8) {
