@@ -11,7 +11,7 @@ Compared bit for bit: names, dtypes, shapes, bits of every tensor (of NaN, that 
   input_scale, input_global_scale         come from activations
   version, producer                       are the package's
   zeros of static FP8                     lose their sign in the calibration
-  input_activations and format, where the activations are static: these too come with the scales of activations
+  input_activations, format, observer and sparsity_config, where the activations are static: the way with data writes these otherwise
   names of config_groups                  are chosen freely: their values are compared
   ignore, exclude_modules                 name the same matrices of the model in many ways: the matrices are compared
 """
@@ -75,12 +75,10 @@ def comparable(config, static, modules):
         if config.get(key) in (False, "fp8", None, "float"):
             config.pop(key, None)
     if static:
-        config.pop("sparsity_config", None)
-        for group in config.get("config_groups", []):
-            group["weights"].pop("observer", None)
-        for part in [config, *config.get("config_groups", [])]:
-            part.pop("format", None)
-            part.pop("input_activations", None)
+        groups = config.get("config_groups", [])
+        for part in [config, *groups, *(group.get("weights") or {} for group in groups)]:
+            for key in ("format", "input_activations", "observer", "sparsity_config"):
+                part.pop(key, None)
     return config
 
 
