@@ -203,7 +203,8 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     torch.set_num_threads(1)
-    passed, left, failed = 0, [], []
+    passed, left = 0, []
+    failed = [f"not made: {line}" for line in json.loads((args.corpus / "left_out.json").read_text())]
     only = set(args.only or ())
     for file in sorted(args.corpus.glob("*/case.json")):
         case, folder = json.loads(file.read_text()), file.parent

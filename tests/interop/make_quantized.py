@@ -7,7 +7,7 @@ OUT/<case>/ckpt                    the folder as the package writes it
 OUT/<case>/source                  the model before
 OUT/<case>/dequantized.safetensors each weight as the package reads it, by the names of `source`
 OUT/<case>/case.json               package, version, scheme, dtype, and how `export --quantize` makes the same folder
-A case that a package cannot make here is reported and left out.
+OUT/left_out.json                  the cases that a package failed to make here, with its words: check_quantized.py fails for them
 """
 import argparse
 import contextlib
@@ -173,6 +173,7 @@ def main():
                 shutil.rmtree(args.out / name, ignore_errors=True)
                 left_out.append(f"{name}: {type(error).__name__}: {str(error)[:300]}")
     print("\n".join(["left out: " + line for line in left_out] + [f"{count} cases in {time.time() - begun:.0f} s, {len(left_out)} left out"]))
+    (args.out / "left_out.json").write_text(json.dumps(left_out, indent=1) + "\n")
     shutil.rmtree(sources, ignore_errors=True)
     return 0 if count else 1
 
