@@ -112,7 +112,13 @@ class FolderComparison {
   void run(const std::function<void(std::uint64_t, std::uint64_t)>& progress) {
     match_names();
     read_files(progress);
-    for (ComparedFile& file : report_.files) judge(file);
+    // Only the first ones may be shown.
+    for (const PublishedState state : {PublishedState::kDiffers, PublishedState::kUnchecked,
+                                       PublishedState::kMissing, PublishedState::kExtra}) {
+      for (const ComparedFile& file : report_.files) {
+        if (file.state == state) judge(file);
+      }
+    }
   }
 
  private:

@@ -135,8 +135,8 @@ TEST_F(PublishedCheck, names_of_one_side_are_warnings) {
   EXPECT_TRUE(found.matches());
   EXPECT_FALSE(found.proves());
   ASSERT_EQ(found.findings.size(), 2U);
-  EXPECT_EQ(found.findings[0].code, ErrorCode::kHubExtra);
-  EXPECT_EQ(found.findings[1].code, ErrorCode::kHubMissing);
+  EXPECT_EQ(found.findings[0].code, ErrorCode::kHubMissing);
+  EXPECT_EQ(found.findings[1].code, ErrorCode::kHubExtra);
   EXPECT_EQ(found.findings[1].severity, Finding::Severity::kWarning);
   // What the hub has is compared, whatever its name.
   listed().files.insert(listed().files.begin(),
@@ -157,6 +157,16 @@ TEST_F(PublishedCheck, what_cannot_be_compared_has_a_reason) {
   EXPECT_EQ(found.findings[0].code, ErrorCode::kPathEscape);
   EXPECT_EQ(found.findings[1].code, ErrorCode::kHubUnchecked);
   EXPECT_EQ(found.findings[1].severity, Finding::Severity::kUnknown);
+}
+
+TEST_F(PublishedCheck, what_is_wrong_comes_before_what_lacks) {
+  fs::remove(folder_ / "b/large");
+  write_file(folder_ / "a", "");
+  write_file(folder_ / "small", "jello\n");
+  std::vector<ErrorCode> codes;
+  for (const Finding& finding : report().findings) codes.push_back(finding.code);
+  EXPECT_THAT(codes, testing::ElementsAre(ErrorCode::kHubMismatch, ErrorCode::kHubMissing,
+                                          ErrorCode::kHubExtra));
 }
 
 TEST_F(PublishedCheck, names_that_no_shell_takes_have_no_command) {
