@@ -336,6 +336,30 @@ class loaded_apart:
         self.type.__setstate__, self.type.__getstate__ = self.set, self.get
 
 
+def names_of_files(tool, tmp):
+    """Two steps in one folder, as DINOv2 keeps them, and the state dict alone under Accelerate's names."""
+    folder, listed, _, whole = case(tool, tmp, 2, {**DEFAULTS, "seed": 12})
+    out, other = os.path.join(tmp, "full.pt"), os.path.join(tmp, "accelerate")
+    os.makedirs(other)
+    for rank in range(2):
+        path = os.path.join(folder, NAME.format(rank))
+        run_ranks(1, alone, path, os.path.join(other, f"pytorch_model_fsdp_rank{rank}.bin"))
+        shutil.copy(path, os.path.join(folder, f"model_final.rank_{rank}.pth"))
+        with open(os.path.join(folder, f"last_checkpoint.rank_{rank}"), "w") as f:
+            f.write(f"model_final.rank_{rank}.pth")
+    run(tool, "consolidate", folder, out, "--names-from", listed, "-k", "model_final.**", "--strip-prefix", "model_final", "--force")
+    got = torch.load(out)
+    check(set(got) == {"model", "iteration"}, list(got))
+    same("model of a step", whole, got["model"])
+    run(tool, "consolidate", other, out, "--names-from", listed, "--force")
+    same("model of Accelerate's files", whole, torch.load(out)["model"])
+
+
+def alone(rank, world, path, out):
+    with loaded_apart():
+        torch.save(torch.load(path, weights_only=False)["model"], out)
+
+
 def refusals(tool, tmp):
     """Nothing is written where names are missing, sizes do not fit, or the order is not known."""
     options = {**DEFAULTS, "seed": 20, "tied": True, "optimizer": True}
@@ -436,7 +460,7 @@ def one_rank_has_none(tool, tmp):
     check("error[USAGE]" in said and "no flat parameters" in said, said)
 
 
-CHECKS = [every_kind, padding_by_the_type_of_forward, parts_with_padding, replicas, alignment_without_views, older_names, refusals, files_that_name_their_parts, groups_without_names,
+CHECKS = [every_kind, padding_by_the_type_of_forward, parts_with_padding, replicas, alignment_without_views, older_names, names_of_files, refusals, files_that_name_their_parts, groups_without_names,
           one_rank_has_none]
 
 
