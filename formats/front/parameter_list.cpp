@@ -26,10 +26,10 @@ namespace {
 namespace fs = std::filesystem;
 
 // Names and shapes of a million parameters.
-constexpr std::uint64_t kMaxListBytes = 256U << 20U;
+constexpr std::uint64_t kMaxParameterListBytes = 256U << 20U;
 
 std::shared_ptr<flat::ParameterList> read_json(const fs::path& path) {
-  const std::string text = read_text(*file_at(path), kMaxListBytes);
+  const std::string text = read_text(*file_at(path), kMaxParameterListBytes);
   auto list = std::make_shared<flat::ParameterList>(
       flat::parse_parameter_list(text, escape(path.native())));
   std::vector<std::string> names;
