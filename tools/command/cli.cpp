@@ -265,17 +265,26 @@ void identify_words(formats::PlanIdentity& identity, const CLI::App& verb) {
   }
 }
 
+// Returns the option of that name; nullptr if the verb has none.  CLI11's own search ends the
+// process where memory lacks.
+const CLI::Option* option_named(const CLI::App& words, std::string_view name) {
+  for (const CLI::Option* option : words.get_options()) {
+    if (option->get_name() == name) return option;
+  }
+  return nullptr;
+}
+
 // Returns the words that may name inputs: all but the output, which in a store would cost requests,
 // and a hub's folder of which no file is read.
 std::vector<std::string> words_of_inputs(std::vector<std::string> args, const Verb& verb,
                                          const CLI::App& words) {
   for (const char* const name : {"OUT", "--against"}) {
-    const CLI::Option* const unread = words.get_option_no_throw(name);
+    const CLI::Option* const unread = option_named(words, name);
     if (unread == nullptr) continue;
     for (const std::string& word : unread->results()) std::erase(args, word);
   }
   if (verb.more_ends_in_output()) {
-    const auto more = words.get_option_no_throw("MORE")->results();
+    const auto more = option_named(words, "MORE")->results();
     if (!more.empty()) std::erase(args, more.back());
   }
   return args;
@@ -285,7 +294,7 @@ std::vector<std::string> words_of_inputs(std::vector<std::string> args, const Ve
 std::string order_remedy(const Verb& verb, const CLI::App& words) {
   std::vector<std::string> behind;
   for (const char* name : {"OUT", "KEY", "MORE"}) {
-    const CLI::Option* const option = words.get_option_no_throw(name);
+    const CLI::Option* const option = option_named(words, name);
     if (option == nullptr || option->count() == 0) continue;
     if (std::string_view(name) != "MORE" || verb.more_ends_in_output())
       behind.push_back(option->results().back());
