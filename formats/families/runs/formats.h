@@ -19,11 +19,11 @@
 #include "formats/families/trainers/carried_files.h"
 #include "formats/state/content/output.h"
 
-namespace fsdp::formats {
-
-namespace flat {
+namespace fsdp::formats::flat {
 struct ParameterList;
 }
+
+namespace fsdp::formats {
 
 struct OpenOptions {
   // Python names in pickles, as "module.name", that count as plain data besides those the formats
