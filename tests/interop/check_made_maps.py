@@ -6,8 +6,8 @@
 
 For each model type that they name, a small random model of each class whose tensors save_pretrained changes: it writes files; torch.save writes the state
 dict, with AdamW's states after a step. One of the maps of the model type must make the tensors of the files of the state dict, and with --reverse the state
-dict of the files' tensors, the states of the optimizer moved as transformers moves tensors of these values. Each map must do so for each model type that it
-names, and refuse a model of Llama, which has nothing to convert. Counted are model types that this transformers lacks, and classes of which no small model can be made. TYPE: only these model types.
+dict of the files' tensors, the states of the optimizer moved as transformers moves tensors of these values. A map that did so for none of a model type's
+classes is printed; each must refuse a model of Llama, which has nothing to convert. Counted are model types that this transformers lacks, and classes of which no small model can be made. TYPE: only these model types.
 """
 import argparse
 import collections
