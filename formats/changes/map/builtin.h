@@ -12,7 +12,7 @@ struct BuiltinMap {
   std::string_view text;
 };
 
-// Returns the maps in the order of their names.  Thread-safe.
+// Returns the maps in the order of their names.
 std::span<const BuiltinMap> builtin_maps();
 
 }  // namespace fsdp::formats::map

@@ -306,7 +306,6 @@ class Sealed(Answer):
 class BuiltinMap:
     name: str
     versions: List[str]
-    model_types: List[str]
     description: str
 
 
