@@ -30,7 +30,7 @@ class DequantizedSource : public ComputedSource {
         scales_(opened(from->scales)) {
     if (from->zeros) zeros_ = opened(*from->zeros);
     if (from->columns) {
-      columns_.resize(from->grid.columns);
+      columns_.resize(numel_of(*from->columns));
       const std::vector<std::byte> factors = elements_of(*from->columns, DType::kFloat32);
       std::memcpy(columns_.data(), factors.data(), factors.size());
     }
@@ -65,15 +65,15 @@ class DequantizedSource : public ComputedSource {
             const std::uint64_t index = block - first_block;
             multiply(products + at, count, zeros_ == nullptr ? 0 : offsets[index], factors[index]);
           });
-      write(run, numbers, out.first(run.numel() * item));
+      write(first, numbers, out.first(run.numel() * item));
       out = out.subspan(run.numel() * item);
       first += run.numel();
     });
   }
 
  private:
-  // Rounds the products, which are those of a run.
-  void write(const GridRun& run, std::span<std::byte> products, std::span<std::byte> out) const {
+  // Rounds products, those of the elements from `first` on.
+  void write(std::uint64_t first, std::span<std::byte> products, std::span<std::byte> out) const {
     const bool once = from_->product == DType::kFloat32 || from_->product == from_->to;
     if (once && columns_.empty()) return cast(DType::kFloat32, products, from_->to, out);
     if (from_->product != DType::kFloat32) {
@@ -85,8 +85,8 @@ class DequantizedSource : public ComputedSource {
     }
     if (!columns_.empty()) {
       auto* const numbers = reinterpret_cast<float*>(products.data());
-      for (std::uint64_t i = 0; i < run.numel(); ++i)
-        numbers[i] *= columns_[run.column + i % run.columns];
+      for (std::uint64_t i = 0; i < products.size() / sizeof(float); ++i)
+        numbers[i] *= columns_[(first + i) % columns_.size()];
     }
     cast(DType::kFloat32, products, from_->to, out);
   }

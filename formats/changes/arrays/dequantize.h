@@ -26,7 +26,7 @@ struct Dequantization {
   // One number for all blocks: scales are multiplied by it, or divided.
   std::optional<Array> global = std::nullopt;
   bool divides = false;
-  std::optional<Array> columns = std::nullopt;  // a factor for each column of the grid
+  std::optional<Array> columns = std::nullopt;  // a factor for each index of the last dimension
   DType product = DType::kFloat32;
   DType to = DType::kFloat32;
 };
