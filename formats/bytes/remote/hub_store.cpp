@@ -133,8 +133,8 @@ class HubStore final : public WebStore, public Publisher {
     Patience patience(escape(url));
     const std::string prefix = place.path.empty() ? std::string() : place.path + '/';
     std::vector<StoredEntry> entries;
-    const bool found =
-        each_member(patience, at(place.tree_target()), [&](const Json& member, std::string name) {
+    const bool found = each_member(
+        patience, at(place.tree_target()), [&](const Json& member, const std::string& name) {
           if (!name.starts_with(prefix)) {
             // The list of a bucket has every name that begins like the folder's.
             if (place.is_bucket()) return;
@@ -169,13 +169,14 @@ class HubStore final : public WebStore, public Publisher {
     out.commit = commit_of(place, patience);
     const std::string prefix = place.path.empty() ? std::string() : place.path + '/';
     const Address tree = at(place.tree_target(out.commit) + "?recursive=true");
-    const bool found = each_member(patience, tree, [&](const Json& member, std::string name) {
-      if (text_member(member, "type") != "file") return;
-      auto file = published_file(member);
-      if (!file || !name.starts_with(prefix)) throw not_a_list(patience);
-      file->name = name.substr(prefix.size());
-      out.files.push_back(*std::move(file));
-    });
+    const bool found =
+        each_member(patience, tree, [&](const Json& member, const std::string& name) {
+          if (text_member(member, "type") != "file") return;
+          auto file = published_file(member);
+          if (!file || !name.starts_with(prefix)) throw not_a_list(patience);
+          file->name = name.substr(prefix.size());
+          out.files.push_back(*std::move(file));
+        });
     if (!found) {
       throw Error(ErrorCode::kNotFound, patience.place(), ": commit ", out.commit,
                   " has no such folder");
@@ -273,7 +274,7 @@ class HubStore final : public WebStore, public Publisher {
   // Calls `take` with each member of a list and its path, page by page.  Returns false if there is
   // no such folder.  Throws: kLimitEntries, kNetwork, kAccess.
   bool each_member(Patience& patience, Address page,
-                   const std::function<void(const Json&, std::string path)>& take) const {
+                   const std::function<void(const Json&, const std::string& path)>& take) const {
     std::size_t count = 0;
     for (;;) {
       const HttpAnswer answer = ask_api(patience, page);

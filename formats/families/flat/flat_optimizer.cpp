@@ -136,7 +136,7 @@ class Reading {
                            std::vector<const FlatModel::Member*>& members) {
     members = all;
     if (all.size() == ids.size()) return {};
-    const std::string unfit = cat("it has ", ids.size(), " parameters, the model ", all.size());
+    std::string unfit = cat("it has ", ids.size(), " parameters, the model ", all.size());
     if (all.size() < ids.size()) return unfit;
     std::vector<std::size_t> first(ids.size());
     std::vector<std::size_t> last(ids.size());
