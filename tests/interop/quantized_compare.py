@@ -26,7 +26,7 @@ def tool(path, *args, expect=(0,)):
 
 def bits(tensor):
     """The bits as bytes, every NaN the same."""
-    tensor = tensor.contiguous()
+    tensor = torch.empty(tensor.shape, dtype=tensor.dtype).copy_(tensor)   # with the strides of its shape
     if tensor.is_floating_point():
         nan = tensor.isnan() if tensor.element_size() > 1 else tensor.float().isnan()
         if nan.any():
