@@ -147,7 +147,7 @@ CASES = [
     reading("inspect_globals", "inspect {in}/ckpt --globals", incomplete=1),
     writing("inspect_run_html", "inspect {in}/ckpt {in}/other --html {out}/o.html", f"inspect {MINIMAL} --html {{out}}/o.html",
             SHARDS, "cp {data}/golden/2.15.0/fsdp2/ckpt {in}/other", page="o.html"),
-    writing("verify_html", "verify {in}/ckpt --html {out}/o.html", f"inspect {MINIMAL} --html {{out}}/o.html"),
+    writing("verify_html", "verify {in}/ckpt --html {out}/o.html", f"inspect {MINIMAL} --html {{out}}/o.html", page="o.html"),
     reading("verify", "verify {in}/ckpt --json"),
     reading("latest", "latest {in}/run", *[f"cp {MINIMAL} {{in}}/run/step-{step}" for step in (1, 2)], passing="passed over: "),
     reading("verify_sealed", "verify {in}/sealed", SHARDS, "reshard {in}/ckpt {in}/sealed --world-size 2 --seal"),
