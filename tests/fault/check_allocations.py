@@ -53,7 +53,7 @@ class Starver:
 def check_refusal(states, ended, fault):
     """As for any failure; and the message says that memory ran out, if libhdf5 reports its reasons."""
     refused = states.check_ended(ended, fault)
-    libhdf5 = any(words in ended.err for words in ("error[H5_", "libhdf5 does not start", "libhdf5 refuses"))
+    libhdf5 = any(words in ended.err for words in ("error[H5_READER_FAILED]", "libhdf5 does not start", "libhdf5 refuses"))
     if refused and ended.status == 2 and "error[OUT_OF_MEMORY]" not in ended.err and not libhdf5:
         raise Violation("refused for another reason than memory")
     return refused

@@ -155,8 +155,9 @@ class States:
         return page.endswith("</html>\n") and json.dumps(says)[1:-1] in page
 
     def places(self):
-        # The configuration of a model may lie around its checkpoint. The last one: a folder on the way to one of them, as the C++ library names it.
-        return [*self.case.words.values(), os.path.dirname(self.case.folder) + os.sep, "standard output", "temporary file", "out of memory", " [/"]
+        # The last one: a folder on the way to one of them, as the C++ library names it.
+        around = [os.path.dirname(self.case.folder) + os.sep] if self.case.around else []
+        return [*self.case.words.values(), *around, "standard output", "temporary file", "out of memory", " [/"]
 
 
 def same_answer(out, clean):

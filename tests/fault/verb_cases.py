@@ -12,11 +12,12 @@ class Case:
     (a command that makes the old output) hold {in}, {out} and {data}.
     """
 
-    def __init__(self, name, args, before=None, inputs=(), status=0, incomplete=None, passing=None, page=None, record=None):
+    def __init__(self, name, args, before=None, inputs=(), status=0, incomplete=None, passing=None, page=None, record=None, around=False):
         self.name, self.args_, self.before, self.inputs, self.status = name, args, before, inputs, status
         self.incomplete = incomplete   # the status of an answer that reports something as missing
         self.passing = passing         # words on standard error that explain why nothing was done
         self.page = page               # an output that tells which inputs could not be read
+        self.around = around           # the configuration of a model is looked for around its checkpoint
         self.record = record           # an output that tells where data came from: what cannot be read comes from elsewhere
 
     def prepare(self, tool, data, folder):
@@ -157,8 +158,8 @@ CASES = [
     reading("verify_torch_checkpointing", "verify {data}/golden/frameworks/torch_checkpointing_safetensors_w2/ckpt"),
     reading("verify_safetensors", "verify {data}/golden/2.11.0/hf_sharded/ckpt"),
     reading("diff_same", "diff {in}/ckpt {in}/a.pt", SHARDS, PT),
-    reading("diff_other", "diff {in}/ckpt {in}/a.pt", SHARDS, "rename {in}/ckpt {in}/b --rename grid=net", "consolidate {in}/b {in}/a.pt", status=1),
-    reading("diff_export", "diff {in}/ckpt {in}/a.pt --map {data}/rules/shards.toml", SHARDS, "map {data}/rules/shards.toml {in}/ckpt {in}/a.pt"),
+    reading("diff_other", "diff {in}/ckpt {in}/a.pt", SHARDS, "rename {in}/ckpt {in}/b --rename grid=net", "consolidate {in}/b {in}/a.pt", status=1, around=True),
+    reading("diff_export", "diff {in}/ckpt {in}/a.pt --map {data}/rules/shards.toml", SHARDS, "map {data}/rules/shards.toml {in}/ckpt {in}/a.pt", around=True),
     reading("stats", "stats {in}/ckpt"),
     reading("extract_text", "extract {in}/ckpt rows"),
 ]
