@@ -19,10 +19,12 @@
 #include "formats/families/torch/torch.h"
 #include "formats/families/trainers/carried_files.h"
 #include "formats/families/trainers/deepspeed_model.h"
+#include "formats/families/trainers/deepspeed_outputs.h"
 #include "formats/families/trainers/per_rank.h"
 #include "formats/families/trainers/rank_archive.h"
 #include "formats/families/trainers/ranks.h"
 #include "formats/families/trainers/trainers.h"
+#include "formats/families/trainers/zero_layout.h"
 #include "formats/state/content/object_fields.h"
 #include "formats/state/content/tensor_value.h"
 #include "formats/state/model/shard_spec.h"
@@ -31,45 +33,6 @@ namespace fsdp::formats::deepspeed {
 namespace {
 
 namespace fs = std::filesystem;
-
-// DeepSpeed's zero_optimization.sub_group_size if the configuration does not say it.
-constexpr std::int64_t kSubGroupNumel = 1'000'000'000;
-// Stages 1 and 2: flat groups are filled up to a multiple of this and the number of ranks.
-constexpr std::int64_t kAlignment = 2;
-
-// DeepSpeed puts this program beside the tag folders.
-constexpr const char* kProgram = "zero_to_fp32.py";
-constexpr const char* kOptimizer = "optimizer_state_dict";
-
-struct FlatParameter {
-  std::string name;
-  std::int64_t numel = 0;
-  std::int64_t begin = 0;  // stages 1, 2: in the flat group
-};
-using FlatParameters = std::vector<FlatParameter>;
-
-std::int64_t rounded_up(std::int64_t numel, std::int64_t multiple) {
-  return (numel + multiple - 1) / multiple * multiple;
-}
-
-// Throws: kMetaType.
-std::span<const Value::Entry> entries_of(const Value& mapping) {
-  const auto entries = mapping_entries(mapping);
-  if (!entries)
-    throw Error(ErrorCode::kMetaType, "DeepSpeed's files have a dict where this one has none");
-  return *entries;
-}
-
-// Returns a mapping with other values.
-template <typename Edit>
-Value with_entries(const Value& mapping, const Edit& edit) {
-  std::vector<Value::Entry> entries;
-  for (const auto& [key, value] : entries_of(mapping)) {
-    const std::string* const name = key.as_string();
-    entries.emplace_back(key, name == nullptr ? value : edit(*name, value));
-  }
-  return mapping_like(mapping, std::move(entries));
-}
 
 Value repeated(const Value& like, std::int64_t number) {
   if (like.kind() != ValueKind::kList) return Value::integer(number);
@@ -80,9 +43,7 @@ Value repeated(const Value& like, std::int64_t number) {
 // if `state` is empty.
 using MakeFlat = std::function<Value(const std::string& state, std::size_t group)>;
 
-// The files of ZeRO's partitions for other ranks.  What describes a partition is computed as
-// DeepSpeed's runtime/zero/stage_1_and_2.py and stage3.py do; for the ranks of the source it has to
-// be what the files say.
+// The files of ZeRO's partitions for other ranks.
 class ZeroOutput : public Output {
  public:
   ZeroOutput(const Checkpoint& source, fs::path destination, OutputOptions options,
@@ -99,9 +60,10 @@ class ZeroOutput : public Output {
       numbers_.emplace(source.index().tensors[t].path, t);
     for (const StateFile& file : state_files(*folder_at(tag)))
       (file.optimizer ? optimizers_ : models_).push_back(file.name);
-    check_files();
+    const int stage = source.description().layout == "zero-3" ? 3 : 1;  // 2 is laid out like 1
+    check_files(stage);
     try {
-      read_layout();
+      layout_.emplace(tag_, stage, from_, models_, optimizers_);
       check_ranks();
     } catch (const Error& error) {
       const std::string where = escape(tag_.native());
@@ -118,127 +80,16 @@ class ZeroOutput : public Output {
  private:
   using Opened = std::unique_ptr<StoredCheckpoint>;
 
-  [[noreturn]] void refuse(const std::string& name, const std::string& why) const {
-    throw Error(ErrorCode::kUnsupported, cat(escape((tag_ / name).native()), ": ", why),
-                {Remedy::kOtherLayout});
-  }
-
   Opened opened(const std::string& name) const { return open_torch_save(tag_ / name); }
   static Value root_of(const StoredCheckpoint& file) { return file.tree().value_or(Value()); }
 
-  const Value& needed(const Value& mapping, const std::string& key, const std::string& name) const {
-    const Value* const value = member(mapping, key);
-    if (value == nullptr)
-      throw Error(ErrorCode::kMetaType,
-                  cat(escape((tag_ / name).native()), ": has no ", quote(key)));
-    return *value;
-  }
-
-  void check_files() {
-    stage_ = source_.description().layout == "zero-3" ? 3 : 1;  // 2 is laid out like 1
+  void check_files(int stage) const {
     const auto there = static_cast<std::int64_t>(optimizers_.size());
     const auto models = static_cast<std::int64_t>(models_.size());
-    if (there == from_ && models == (stage_ == 3 ? from_ : 1)) return;
+    if (there == from_ && models == (stage == 3 ? from_ : 1)) return;
     throw Error(ErrorCode::kShardMissing,
                 cat(escape(tag_.native()), ": has ", there, " *_optim_states.pt and ", models,
-                    " *_model_states.pt, expected ", from_, " and ", stage_ == 3 ? from_ : 1));
-  }
-
-  void read_layout() {
-    const Value model = root_of(*opened(models_.at(0)));
-    const Value optimizer = root_of(*opened(optimizers_.at(0)));
-    const Value& zero = needed(optimizer, kOptimizer, optimizers_[0]);
-    const Value& said = needed(model, "dp_world_size", models_[0]);
-    if (said.as_int() != from_) {
-      refuse(models_[0], cat("'dp_world_size' is not ", from_,
-                             ", the number of partitions: a part of the ranks holds them all"));
-    }
-    const Value* const config = member(model, "ds_config");
-    const Value* const options = config == nullptr ? nullptr : member(*config, "zero_optimization");
-    const auto option = [&](std::string_view key) {
-      return options == nullptr ? nullptr : member(*options, key);
-    };
-    if (const Value* const round = option("round_robin_gradients");
-        stage_ != 3 && round != nullptr && round->as_bool() == true) {
-      refuse(models_[0],
-             "'round_robin_gradients' is set: the order of the parameters depends on "
-             "the number of ranks");
-    }
-    if (const Value* const groups = member(zero, "ds_zero_partition_groups");
-        groups != nullptr && !groups->is_none())
-      refuse(optimizers_[0], "parameters are cut over different groups of ranks, like experts");
-    if (const Value* const size = option("sub_group_size"); size != nullptr) {
-      if (size->as_int()) sub_group_numel_ = *size->as_int();
-      if (size->as_float() && *size->as_float() > 0 && *size->as_float() < 9e18)
-        sub_group_numel_ = static_cast<std::int64_t>(*size->as_float());
-    }
-    const Value* const paddings = member(zero, "param_alignment_paddings");
-    const auto groups = needed(model, "param_shapes", models_[0]).items();
-    for (std::size_t g = 0; g < groups.size(); ++g) {
-      FlatParameters parameters;
-      const auto padding = paddings != nullptr && stage_ != 3 && g < paddings->items().size()
-                               ? integers(paddings->items()[g])
-                               : std::nullopt;
-      std::int64_t begin = 0;
-      for (const auto& [key, value] : entries_of(groups[g])) {
-        const auto shape = shape_of(value);
-        if (key.as_string() == nullptr || !shape)
-          throw Error(ErrorCode::kMetaType, "'param_shapes' holds no names and shapes");
-        const auto numel = static_cast<std::int64_t>(numel_of(*shape));
-        parameters.push_back({*key.as_string(), numel, begin});
-        begin += numel;
-        if (padding && parameters.size() <= padding->size())
-          begin += (*padding)[parameters.size() - 1];
-      }
-      group_numel_.push_back(begin);
-      groups_.push_back(std::move(parameters));
-    }
-    if (stage_ == 3) join_sub_groups(needed(zero, kOptimizer, optimizers_[0]));
-    check_sizes(zero);
-  }
-
-  // Stage 3: 'param_shapes' lists sub-groups; joins those of each group of the optimizer.
-  void join_sub_groups(const Value& optimizer) {
-    std::vector<FlatParameters> joined_groups;
-    std::size_t next = 0;
-    for (const Value& group : needed(optimizer, "param_groups", optimizers_[0]).items()) {
-      FlatParameters all;
-      const Value* const params = member(group, "params");
-      const auto numbers = params == nullptr ? std::nullopt : integers(*params);
-      if (!numbers) refuse(optimizers_[0], "'param_groups' does not number flat tensors");
-      for (const std::int64_t number : *numbers) {
-        if (number != static_cast<std::int64_t>(next) || next >= groups_.size())
-          refuse(optimizers_[0], "'param_groups' does not number the sub-groups in their order");
-        all.insert(all.end(), groups_[next].begin(), groups_[next].end());
-        ++next;
-      }
-      joined_groups.push_back(std::move(all));
-    }
-    if (next != groups_.size())
-      refuse(optimizers_[0],
-             cat("'param_groups' has ", next, " sub-groups, 'param_shapes' ", groups_.size()));
-    groups_ = std::move(joined_groups);
-  }
-
-  // Checks that the rules give the lengths that the files have.
-  void check_sizes(const Value& zero) const {
-    const auto flats = needed(zero, weights_key(), optimizers_[0]).items();
-    const std::vector<FlatParameters> groups = flat_groups(from_);
-    bool alike = flats.size() == groups.size();
-    for (std::size_t g = 0; alike && g < groups.size(); ++g) {
-      const auto tensor = dense_tensor(flats[g]);
-      alike =
-          tensor && tensor->shape == std::vector<std::int64_t>{lean_numel(groups[g], g, 0, from_)};
-    }
-    if (!alike) {
-      refuse(optimizers_[0], cat(quote(weights_key()),
-                                 " does not hold flat tensors of the lengths "
-                                 "that DeepSpeed's rules give for ",
-                                 from_, " ranks"));
-    }
-    if (stage_ != 3 &&
-        needed(zero, "base_optimizer_state", optimizers_[0]).kind() == ValueKind::kList)
-      refuse(optimizers_[0], "is an elastic checkpoint, which DeepSpeed does not load anymore");
+                    " *_model_states.pt, expected ", from_, " and ", stage == 3 ? from_ : 1));
   }
 
   static std::vector<std::int64_t> numbers_of(const std::vector<std::size_t>& owners,
@@ -248,53 +99,6 @@ class ZeroOutput : public Output {
       if (owners[s] == group) numbers.push_back(static_cast<std::int64_t>(s));
     }
     return numbers;
-  }
-
-  std::string weights_key() const {
-    return stage_ == 3 ? "fp32_flat_groups" : "single_partition_of_fp32_groups";
-  }
-
-  // Returns the parameters of each flat tensor: those of a group, or in stage 3 of a sub-group.
-  // `owners`, if given, gets the group of each.
-  std::vector<FlatParameters> flat_groups(std::int64_t ranks,
-                                          std::vector<std::size_t>* owners = nullptr) const {
-    std::vector<FlatParameters> out;
-    for (std::size_t g = 0; g < groups_.size(); ++g) {
-      std::int64_t whole = 0;
-      for (const FlatParameter& parameter : groups_[g])
-        whole += piece_numel(parameter.numel, ranks);
-      const bool split = stage_ == 3 && sub_group_numel_ < whole;
-      std::int64_t numel = 0;
-      bool begun = false;
-      for (const FlatParameter& parameter : groups_[g]) {
-        if (!begun) out.emplace_back();
-        begun = true;
-        out.back().push_back(parameter);
-        numel += piece_numel(parameter.numel, ranks);
-        if (!split || numel < sub_group_numel_) continue;
-        begun = false;
-        numel = 0;
-      }
-      if (groups_[g].empty() && stage_ != 3) out.emplace_back();
-      if (owners != nullptr) owners->resize(out.size(), g);
-    }
-    return out;
-  }
-
-  // Returns the number of elements that each rank has of a flat tensor, padding included.
-  std::int64_t partition_numel(const FlatParameters& group, std::size_t g,
-                               std::int64_t ranks) const {
-    if (stage_ != 3) return rounded_up(group_numel_[g], kAlignment * ranks) / ranks;
-    std::int64_t numel = 0;
-    for (const FlatParameter& parameter : group) numel += piece_numel(parameter.numel, ranks);
-    return numel;
-  }
-
-  // Returns the elements of a rank's partition without what fills up the flat group.
-  std::int64_t lean_numel(const FlatParameters& group, std::size_t g, std::int64_t rank,
-                          std::int64_t ranks) const {
-    const std::int64_t numel = partition_numel(group, g, ranks);
-    return stage_ == 3 ? numel : std::clamp<std::int64_t>(group_numel_[g] - rank * numel, 0, numel);
   }
 
   std::size_t number_of(const KeyPath& path) const {
@@ -307,8 +111,8 @@ class ZeroOutput : public Output {
 
   Value flat_of(const FlatParameters& group, std::size_t g, const std::string& state,
                 std::int64_t rank, RankArchive& archive) const {
-    const std::int64_t partition = partition_numel(group, g, to_);
-    const std::int64_t numel = state.empty() ? lean_numel(group, g, rank, to_) : partition;
+    const std::int64_t partition = layout_->partition_numel(group, g, to_);
+    const std::int64_t numel = state.empty() ? layout_->lean_numel(group, g, rank, to_) : partition;
     std::vector<TensorRun> runs;
     DType dtype = DType::kFloat32;
     std::int64_t at = 0;
@@ -318,7 +122,7 @@ class ZeroOutput : public Output {
       const std::size_t number = number_of(path);
       dtype = source_.index().tensors[number].dtype;
       TensorRun run{.tensor = number};
-      if (stage_ == 3) {
+      if (layout_->stage() == 3) {
         const std::int64_t piece = piece_numel(parameter.numel, to_);
         run.begin = piece_begin(parameter.numel, piece, rank);
         run.end = std::min(run.begin + piece, parameter.numel);
@@ -356,16 +160,17 @@ class ZeroOutput : public Output {
 
   Value zero_state(const Value& zero, std::int64_t rank, const MakeFlat& flat) const {
     std::vector<std::size_t> owners;
-    const std::vector<FlatParameters> groups = flat_groups(to_, &owners);
-    const auto own = needed(zero, weights_key(), optimizers_[0]).items();
+    const std::vector<FlatParameters> groups = layout_->flat_groups(to_, &owners);
+    const auto own = layout_->needed(zero, layout_->weights_key(), optimizers_[0]).items();
     return with_entries(zero, [&](const std::string& name, const Value& value) -> Value {
-      if (name == weights_key()) {
+      if (name == layout_->weights_key()) {
         std::vector<Value> flats;
         for (std::size_t g = 0; g < groups.size(); ++g) flats.push_back(flat({}, g));
         return Value::list(std::move(flats));
       }
       if (name == "partition_count") return repeated(value, to_);
-      if (stage_ == 3) return name == kOptimizer ? states_of(value, own, owners, flat) : value;
+      if (layout_->stage() == 3)
+        return name == kOptimizer ? states_of(value, own, owners, flat) : value;
       if (name == "base_optimizer_state") {
         return with_entries(value, [&](const std::string& key, const Value& inner) {
           return key == "state" ? states_by_group(inner, own, flat) : inner;
@@ -374,8 +179,8 @@ class ZeroOutput : public Output {
       if (name == "group_paddings") {
         std::vector<Value> paddings;
         for (std::size_t g = 0; g < groups.size(); ++g) {
-          paddings.push_back(Value::integer(partition_numel(groups[g], g, to_) -
-                                            lean_numel(groups[g], g, rank, to_)));
+          paddings.push_back(Value::integer(layout_->partition_numel(groups[g], g, to_) -
+                                            layout_->lean_numel(groups[g], g, rank, to_)));
         }
         return Value::list(std::move(paddings));
       }
@@ -399,7 +204,7 @@ class ZeroOutput : public Output {
   Value states_of(const Value& optimizer, std::span<const Value> own,
                   const std::vector<std::size_t>& owners, const MakeFlat& flat) const {
     std::vector<std::size_t> old_owners;
-    (void)flat_groups(from_, &old_owners);
+    (void)layout_->flat_groups(from_, &old_owners);
     return with_entries(optimizer, [&](const std::string& name, const Value& value) -> Value {
       if (name == "state") {
         std::vector<Value::Entry> states;
@@ -432,10 +237,10 @@ class ZeroOutput : public Output {
   // Stages 1, 2: where in a rank's partition each parameter lies, which ds_to_universal.py reads.
   Value mappings(const Value& old, std::int64_t rank) const {
     std::vector<Value> out;
-    for (std::size_t g = 0; g < groups_.size(); ++g) {
-      const std::int64_t partition = partition_numel(groups_[g], g, to_);
+    for (std::size_t g = 0; g < layout_->groups().size(); ++g) {
+      const std::int64_t partition = layout_->partition_numel(layout_->groups()[g], g, to_);
       std::vector<Value::Entry> entries;
-      for (const FlatParameter& parameter : groups_[g]) {
+      for (const FlatParameter& parameter : layout_->groups()[g]) {
         const std::int64_t begin = std::max(parameter.begin, rank * partition);
         const std::int64_t end =
             std::min(parameter.begin + parameter.numel, (rank + 1) * partition);
@@ -464,7 +269,7 @@ class ZeroOutput : public Output {
       }
     }
     std::vector<Value> out;
-    for (const FlatParameters& group : flat_groups(to_)) {
+    for (const FlatParameters& group : layout_->flat_groups(to_)) {
       std::vector<Value::Entry> entries;
       for (const FlatParameter& parameter : group)
         entries.emplace_back(Value::string(parameter.name), known[parameter.name]);
@@ -479,11 +284,12 @@ class ZeroOutput : public Output {
                    const std::function<Value(const FlatParameter&)>& part) const {
     return with_entries(root, [&](const std::string& name, const Value& value) -> Value {
       if (name == "dp_world_size") return Value::integer(to_);
-      if (name == "param_shapes" && stage_ == 3) return shapes_of(value);
-      if (name != "frozen_param_fragments" || stage_ != 3 || value.is_none()) return value;
-      const Value& shapes = needed(root, "frozen_param_shapes", models_[0]);
+      if (name == "param_shapes" && layout_->stage() == 3) return shapes_of(value);
+      if (name != "frozen_param_fragments" || layout_->stage() != 3 || value.is_none())
+        return value;
+      const Value& shapes = layout_->needed(root, "frozen_param_shapes", models_[0]);
       return with_entries(value, [&](const std::string& key, const Value&) {
-        const auto shape = shape_of(needed(shapes, key, models_[0]));
+        const auto shape = shape_of(layout_->needed(shapes, key, models_[0]));
         if (!shape) throw Error(ErrorCode::kMetaType, cat(quote(key, 200), ": has no shape"));
         return part({key, static_cast<std::int64_t>(numel_of(*shape)), 0});
       });
@@ -504,8 +310,8 @@ class ZeroOutput : public Output {
       for (std::size_t f = 1; f < names.size(); ++f) {
         const TorchFile other = file_of(names[f]);
         if (!saved_alike(first, of_first, other, edited(other.root))) {
-          refuse(names[f], cat("holds something else than ", escape(names[0]),
-                               ", which another number of ranks cannot be given"));
+          layout_->refuse(names[f], cat("holds something else than ", escape(names[0]),
+                                        ", which another number of ranks cannot be given"));
         }
       }
     };
@@ -522,10 +328,11 @@ class ZeroOutput : public Output {
 
   // Finds an object that says where a parameter lies, the pattern of the new ones.
   void find_address() {
-    if (stage_ == 3) return;
+    if (layout_->stage() == 3) return;
     for (const std::string& name : optimizers_) {
       const Value root = root_of(*opened(name));
-      const Value* const old = member(needed(root, kOptimizer, name), "param_slice_mappings");
+      const Value* const old =
+          member(layout_->needed(root, kOptimizer, name), "param_slice_mappings");
       if (old == nullptr) return;
       for (const Value& group : old->items()) {
         const auto entries = mapping_entries(group);
@@ -533,18 +340,19 @@ class ZeroOutput : public Output {
         address_ = entries->front().second;
         const ObjectData* const object = address_.as_object();
         if (object == nullptr || !mapping_entries(object->state))
-          refuse(name, "'param_slice_mappings' holds other objects than fragment_address");
+          layout_->refuse(name, "'param_slice_mappings' holds other objects than fragment_address");
         return;
       }
     }
-    refuse(optimizers_[0], "'param_slice_mappings' of no rank says where a parameter lies");
+    layout_->refuse(optimizers_[0],
+                    "'param_slice_mappings' of no rank says where a parameter lies");
   }
 
   void count_tensors() {
     for (const TensorEntry& tensor : source_.index().tensors) plan_.tensor_bytes += tensor.bytes();
     plan_.tensors = source_.index().tensors.size();
     plan_.values = source_.index().values.size();
-    for (const FlatParameters& group : groups_) plan_.cut_tensors += group.size();
+    for (const FlatParameters& group : layout_->groups()) plan_.cut_tensors += group.size();
     for (const auto& [path, number] : numbers_) {
       const auto* const top = std::get_if<std::string>(&path[0]);
       const bool state = path.size() == 4 && top != nullptr && *top == "optimizer";
@@ -564,11 +372,11 @@ class ZeroOutput : public Output {
   void for_each_file(const Use& use) const {
     const Opened optimizer = opened(optimizers_[0]);
     const Value optimizer_of_0 = root_of(*optimizer);
-    const std::vector<FlatParameters> groups = flat_groups(to_);
+    const std::vector<FlatParameters> groups = layout_->flat_groups(to_);
     for (std::int64_t rank = 0; rank < to_; ++rank) {
-      if (rank == 0 || stage_ == 3) {
+      if (rank == 0 || layout_->stage() == 3) {
         const auto own = static_cast<std::size_t>(rank < from_ ? rank : 0);
-        const std::string& name = models_.at(stage_ == 3 ? own : 0);
+        const std::string& name = models_.at(layout_->stage() == 3 ? own : 0);
         const Opened model = opened(name);
         RankArchive archive(source_, model.get());
         const Value root = model_root(root_of(*model), [&](const FlatParameter& frozen) {
@@ -580,7 +388,7 @@ class ZeroOutput : public Output {
           if (begin < end) runs.push_back({number, begin, end, 0});
           return archive.flat(source_.index().tensors[number].dtype, piece, std::move(runs));
         });
-        use(stage_ == 3 ? name_of_rank(models_[0], rank) : name, archive, root);
+        use(layout_->stage() == 3 ? name_of_rank(models_[0], rank) : name, archive, root);
       }
       RankArchive archive(source_, optimizer.get());
       const Value root =
@@ -605,9 +413,9 @@ class ZeroOutput : public Output {
     carried_ = carried_files(listing, {.from_ranks = from_,
                                        .to_ranks = to_,
                                        .allowed_globals = allowed,
-                                       .programs = {"zero_to_fp32.py"},
+                                       .programs = {kProgram},
                                        .wanted = [&](const std::string& name) {
-                                         return wanted.contains(name) || name == "zero_to_fp32.py";
+                                         return wanted.contains(name) || name == kProgram;
                                        }});
     carried_.plan(plan_);
   }
@@ -625,88 +433,13 @@ class ZeroOutput : public Output {
   std::string prefix_;  // of the tag folder's files
   std::int64_t to_;
   std::int64_t from_;
-  std::int64_t stage_ = 0;
-  std::int64_t sub_group_numel_ = kSubGroupNumel;
   std::vector<std::string> models_;  // by rank
   std::vector<std::string> optimizers_;
-  std::vector<FlatParameters> groups_;
-  std::vector<std::int64_t> group_numel_;  // stages 1, 2: with what lies between parameters
+  std::optional<ZeroLayout> layout_;
   std::map<KeyPath, std::size_t> numbers_;
   Value address_;
   CarriedFiles carried_;
   std::shared_ptr<ChunkCache> chunks_ = std::make_shared<ChunkCache>();
-};
-
-// A universal checkpoint, which is the same for any number of ranks: DeepSpeed cuts it while it
-// loads.
-class UniversalOutput : public Output {
- public:
-  UniversalOutput(const Checkpoint& source, fs::path destination, OutputOptions options,
-                  const FrameworkOptions& how, const fs::path& universal)
-      : Output(source, std::move(destination), std::move(options)),
-        folder_(how.beside.value().folder) {
-    check_world_size(how.world_size);
-    plan_.format = "deepspeed";
-    plan_.folder = true;
-    plan_.tensors = plan_.whole_tensors = source.index().tensors.size();
-    plan_.values = source.index().values.size();
-    for (const TensorEntry& tensor : source.index().tensors) plan_.tensor_bytes += tensor.bytes();
-    const Listing listing(folder_);
-    const bool inside = universal != listing.path();
-    const std::string top = inside ? name_of_place(universal) : std::string();
-    std::set<std::string> wanted(listing.names.begin(), listing.names.end());
-    if (inside) {
-      const std::vector<std::string> beside = beside_tags(*listing.folder);
-      wanted = {beside.begin(), beside.end()};
-      wanted.insert({top, "latest_universal", kProgram});
-    }
-    carried_ = carried_files(
-        listing, {.from_ranks = source.description().ranks,
-                  .to_ranks = how.world_size,
-                  .allowed_globals = how.beside->allowed_globals,
-                  .programs = {kProgram},
-                  .wanted = [&](const std::string& name) { return wanted.contains(name); }});
-    check_complete(inside ? top + "/" : top);
-    carried_.plan(plan_);
-    std::erase_if(plan_.carried, [&](const std::string& name) {
-      return name.starts_with(inside ? top + "/zero/" : "zero/");
-    });
-    plan_.notes.push_back({inside ? top : ".",
-                           "is as before: a universal checkpoint is the same for any number of "
-                           "ranks, and DeepSpeed cuts it while it loads"});
-  }
-
- private:
-  // Throws: kGlobal if a file of the model or the optimizer is left out.
-  void check_complete(const std::string& prefix) const {
-    std::set<std::string> taken;
-    for (const CarriedFile& file : carried_.files) taken.insert(file.source);
-    for (const FileEntry& file : source_.index().files) {
-      if (taken.contains(file.name) || taken.contains(prefix + file.name)) continue;
-      for (const FileNote& note : carried_.notes) {
-        if (note.name != file.name && note.name != prefix + file.name) continue;
-        throw Error(ErrorCode::kGlobal,
-                    cat(escape((folder_ / note.name).native()), ": ", note.note), note.hint);
-      }
-    }
-  }
-
-  void write_files(AtomicFolder& folder, const CopyOptions& options, CopyResult& total) override {
-    VerifyOptions how;
-    how.threads = options.threads;
-    how.cancelled = options.cancelled;
-    const VerifyReport report = open_universal(folder_)->verify(how);
-    for (const Finding& finding : report.findings) {
-      if (finding.severity != Finding::Severity::kDamage) continue;
-      throw Error(finding.code, cat(source_.description().path, ": ", escape(finding.file), ": ",
-                                    finding.message));
-    }
-    carried_.write(folder, options_.sync);
-    for (const CarriedFile& file : carried_.files) total.bytes += file.bytes;
-  }
-
-  fs::path folder_;
-  CarriedFiles carried_;
 };
 
 }  // namespace
@@ -721,8 +454,7 @@ std::unique_ptr<Output> plan_output(const Checkpoint& source, const Value& /*con
   output.replaced = is_carried_name;
   const Listing listing(options.beside->folder);
   if (const auto universal = universal_folder(listing)) {
-    return std::make_unique<UniversalOutput>(source, destination, std::move(output), options,
-                                             *universal);
+    return plan_universal_output(source, destination, std::move(output), options, *universal);
   }
   const fs::path tag = tag_folder(listing).value();
   return std::make_unique<ZeroOutput>(source, destination, std::move(output), options, tag);
