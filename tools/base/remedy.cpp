@@ -86,6 +86,8 @@ std::string remedy_text(const Hint& hint) {
       return "; --layout dcp writes a torch.distributed.checkpoint folder";
     case Remedy::kDownload:
       return cat("; ", escape(hint.subject), " downloads it");
+    case Remedy::kLook:
+      return cat("; ", escape(hint.subject), " shows it");
     case Remedy::kNamesFrom:
       return "; fsdp-ckpt consolidate PATH OUT --names-from MODEL takes them from a checkpoint of "
              "the model, or from a JSON object of names and shapes";

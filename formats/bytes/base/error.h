@@ -113,6 +113,10 @@ namespace fsdp {
   CODE(kRekeyAmbiguous, "REKEY_AMBIGUOUS")                    \
   /* Checkpoints that are combined. */                        \
   CODE(kMismatch, "MISMATCH")                                 \
+  /* Quantized weights and their configuration. */            \
+  CODE(kQuantTensors, "QUANT_TENSORS")                        \
+  CODE(kQuantValues, "QUANT_VALUES")                          \
+  CODE(kQuantConfig, "QUANT_CONFIG")                          \
   /* Seals: the state of a checkpoint when it was written. */ \
   CODE(kSeal, "SEAL")                                         \
   CODE(kSealMissing, "SEAL_MISSING")                          \
@@ -178,6 +182,7 @@ enum class Remedy {
   kModelForOrder,       // give a checkpoint of the model beside the order of its names
   kOtherLayout,         // write a folder of torch.distributed.checkpoint
   kDownload,            // subject: the command that downloads the file
+  kLook,                // subject: the command that shows what was found
   kNamesFrom,           // give the names and shapes of the parameters in flat ones
 };
 

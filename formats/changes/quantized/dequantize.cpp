@@ -39,27 +39,7 @@ class Dequantizer {
             std::vector{std::make_shared<arrays::ArraySource>(source)})) {}
 
   DequantizedModel run(const Value& tensors) {
-    for (const auto& [key, value] : members_of(tensors)) {
-      const auto number = tensor_number(value);
-      if (!number) throw unsupported(*key.as_string(), "is not a dense tensor");
-      numbers_.emplace(*key.as_string(), *number);
-    }
-    std::vector<Value::Entry> entries;
-    for (const auto& [key, value] : members_of(tensors)) {
-      const std::string& name = *key.as_string();
-      if (const auto weight = weight_at(name)) {
-        entries.emplace_back(Value::string(weight->name),
-                             computed_->shared({weight->name}, weight->array));
-        ++counts_[weight->scheme];
-      } else if (is_part(name)) {
-        continue;
-      } else if (of_activations(name)) {
-        out_.left_out.push_back(name);
-      } else {
-        refuse_rest(name);
-        entries.emplace_back(key, value);
-      }
-    }
+    look_at(tensors);
     if (counts_.empty()) {
       throw Error(
           ErrorCode::kNotFound,
@@ -67,20 +47,51 @@ class Dequantizer {
               " names them NAME", ending(Role::kNumbers), " and NAME", ending(Role::kScales)));
     }
     out_.weights.assign(counts_.begin(), counts_.end());
-    out_.content = Value::dict(std::move(entries));
+    out_.content = Value::dict(std::move(entries_));
     out_.checkpoint = std::move(computed_);
     return std::move(out_);
   }
 
+  void visit(const Value& tensors, const WeightVisitor& visitor) {
+    visitor_ = &visitor;
+    look_at(tensors);
+  }
+
  private:
-  struct Weight {
-    std::string name;
-    std::string scheme;
-    Array array;
+  struct Found {
+    std::string name;  // of the weight
+    StoredWeight stored;
   };
-  Error unsupported(const std::string& name, const std::string& what) const {
-    return Error(ErrorCode::kUnsupported,
-                 cat(source_.description().path, ": ", quote(name, 200), " ", what));
+
+  void look_at(const Value& tensors) {
+    for (const auto& [key, value] : members_of(tensors)) {
+      const auto number = tensor_number(value);
+      if (number) {
+        numbers_.emplace(*key.as_string(), *number);
+      } else {
+        fault(ErrorCode::kUnsupported, *key.as_string(), " is not a dense tensor");
+      }
+    }
+    for (const auto& [key, value] : members_of(tensors)) {
+      const std::string& name = *key.as_string();
+      if (const auto found = weight_at(name)) {
+        take(*found);
+      } else if (!numbers_.contains(name) || is_part(name)) {
+        continue;
+      } else if (of_activations(name)) {
+        out_.left_out.push_back(name);
+      } else {
+        refuse_rest(name);
+        entries_.emplace_back(key, value);
+      }
+    }
+  }
+
+  // Tells the visitor of a tensor's fault, or throws it.  `symptom` follows the name.
+  void fault(ErrorCode code, const std::string& name, const std::string& symptom) const {
+    if (visitor_ != nullptr)
+      return visitor_->on_fault(name, code, symptom.substr(symptom.find_first_not_of(": ")));
+    throw Error(code, cat(source_.description().path, ": ", quote(name, 200), symptom));
   }
 
   // Returns the name without an ending; nothing if it has another one.
@@ -125,60 +136,67 @@ class Dequantizer {
     for (const auto& [role, end] : endings_) {
       const auto module = before(name, end);
       if (!module || (role == Role::kNumbers && end == kPlainName)) continue;
-      const Role lacks = role == Role::kNumbers ? Role::kScales : Role::kNumbers;
-      throw Error(ErrorCode::kNotFound,
-                  cat(source_.description().path, ": ", quote(name, 200), " has no ",
-                      quote(*module + std::string(ending(lacks)), 200), " beside it"));
+      const Role lacks = has(*module, Role::kNumbers) ? Role::kScales : Role::kNumbers;
+      return fault(ErrorCode::kNotFound, name,
+                   cat(" has no ", quote(*module + std::string(ending(lacks)), 200), " beside it"));
     }
     if (narrow) {
-      throw Error(ErrorCode::kNotFound,
-                  cat(source_.description().path, ": ", quote(name, 200), " is ",
-                      arrays::tensor_text(entry), " and has no scales beside it, as ",
-                      settings_.method, " names them: NAME", ending(Role::kScales)));
+      fault(ErrorCode::kNotFound, name,
+            cat(" is ", arrays::tensor_text(entry), " and has no scales beside it, as ",
+                settings_.method, " names them: NAME", ending(Role::kScales)));
     }
   }
 
-  std::optional<Weight> weight_at(const std::string& name) const {
+  std::optional<Found> weight_at(const std::string& name) const {
     for (const auto& [role, end] : endings_) {
       const auto module = role == Role::kNumbers ? before(name, end) : std::nullopt;
       if (!module || !is_quantized(*module)) continue;
       StoredWeight stored{.name = name, .packed = end != kPlainName, .parts = {}};
-      stored.parts.emplace(Role::kNumbers, tensor(name));
+      put(stored, Role::kNumbers, name);
       for (const auto& [other, other_end] : endings_) {
         const std::string beside = *module + std::string(other_end);
-        if (other != Role::kNumbers && numbers_.contains(beside))
-          stored.parts.emplace(other, tensor(beside));
+        if (other != Role::kNumbers && numbers_.contains(beside)) put(stored, other, beside);
       }
       const bool plain = settings_.dialect == Dialect::kGptOss;
-      return explained(plain ? *module : *module + std::string(kPlainName), stored);
+      return Found{plain ? *module : *module + std::string(kPlainName), std::move(stored)};
     }
     return std::nullopt;
   }
 
-  // Returns the weight by the only scheme that explains its tensors.
-  Weight explained(const std::string& name, const StoredWeight& stored) const {
-    std::optional<Weight> found;
+  void put(StoredWeight& stored, Role role, const std::string& name) const {
+    stored.parts.emplace(role, tensor(name));
+    stored.tensors.emplace(role, numbers_.at(name));
+  }
+
+  // Takes the weight by the only scheme that explains its tensors.
+  void take(const Found& weight) {
+    const auto& [name, stored] = weight;
+    std::optional<Array> made;
+    const Scheme* found = nullptr;
     std::string reasons;
     for (const Scheme& scheme : settings_.schemes) {
       Tried tried = dequantized_weight(settings_.dialect, scheme, stored, to_);
       if (auto* const array = std::get_if<Array>(&tried)) {
-        if (found && found->scheme != scheme.name) {
-          throw Error(ErrorCode::kMismatch,
-                      cat(source_.description().path, ": ", quote(stored.name, 200),
-                          ": two schemes of the configuration explain its tensors: ", found->scheme,
-                          "; ", scheme.name));
+        if (found != nullptr && found->name != scheme.name) {
+          return fault(ErrorCode::kMismatch, stored.name,
+                       cat(": two schemes of the configuration explain its tensors: ", found->name,
+                           "; ", scheme.name));
         }
-        found = Weight{name, scheme.name, std::move(*array)};
+        found = &scheme;
+        made = std::move(*array);
       } else {
         reasons +=
             cat(reasons.empty() ? "" : "; ", scheme.name, ": ", std::get<std::string>(tried));
       }
     }
-    if (found) return std::move(*found);
-    throw Error(ErrorCode::kMismatch,
-                cat(source_.description().path, ": ", quote(stored.name, 200),
-                    ": the tensors of this weight are not as the configuration says: ",
-                    reasons.empty() ? "it has no scheme" : reasons));
+    if (found == nullptr) {
+      return fault(ErrorCode::kMismatch, stored.name,
+                   cat(": the tensors of this weight are not as the configuration says: ",
+                       reasons.empty() ? "it has no scheme" : reasons));
+    }
+    if (visitor_ != nullptr) return visitor_->on_weight(name, stored, *found);
+    entries_.emplace_back(Value::string(name), computed_->shared({name}, *made));
+    ++counts_[found->name];
   }
 
   const Checkpoint& source_;
@@ -188,7 +206,9 @@ class Dequantizer {
   std::shared_ptr<arrays::ComputedTensors> computed_;
   std::map<std::string, std::size_t> numbers_;  // tensors of the source by name
   std::map<std::string, std::size_t> counts_;   // weights by scheme
+  std::vector<Value::Entry> entries_;
   DequantizedModel out_;
+  const WeightVisitor* visitor_ = nullptr;
 };
 
 }  // namespace
@@ -196,6 +216,11 @@ class Dequantizer {
 DequantizedModel dequantized_model(const Checkpoint& source, const Value& tensors,
                                    const Settings& settings, DType to) {
   return Dequantizer(source, settings, to).run(tensors);
+}
+
+void visit_weights(const Checkpoint& source, const Value& tensors, const Settings& settings,
+                   const WeightVisitor& visitor) {
+  Dequantizer(source, settings, DType::kFloat32).visit(tensors, visitor);
 }
 
 }  // namespace fsdp::formats::quantized

@@ -3,13 +3,16 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "formats/bytes/base/dtype.h"
+#include "formats/bytes/base/error.h"
 #include "formats/changes/quantized/scheme.h"
+#include "formats/changes/quantized/stored_weight.h"
 #include "formats/containers/pickle/value.h"
 #include "formats/state/checkpoint/checkpoint.h"
 
@@ -32,5 +35,18 @@ struct DequantizedModel {
 // weights; kUnsupported for tensors that change what the weight means.
 DequantizedModel dequantized_model(const Checkpoint& source, const Value& tensors,
                                    const Settings& settings, DType to);
+
+// Receives what a model's tensors say, one by one.
+struct WeightVisitor {
+  // Gets the name of a weight that one scheme explains, with its tensors and that scheme.
+  std::function<void(const std::string& name, const StoredWeight&, const Scheme&)> on_weight;
+  // Gets what dequantized_model would throw of a tensor: its name, and the symptom.
+  std::function<void(const std::string& name, ErrorCode, const std::string& symptom)> on_fault;
+};
+
+// Looks at all tensors as dequantized_model does, and makes nothing of them.  Reads the small
+// tensors that tell shapes.  Throws: what reading throws; kOverflow.
+void visit_weights(const Checkpoint& source, const Value& tensors, const Settings& settings,
+                   const WeightVisitor& visitor);
 
 }  // namespace fsdp::formats::quantized

@@ -2,6 +2,7 @@
 // The tensors of a quantized weight, and the weight that they stand for.
 #pragma once
 
+#include <cstddef>
 #include <map>
 #include <string>
 #include <string_view>
@@ -37,6 +38,7 @@ struct StoredWeight {
   std::string name;     // of the numbers, for messages
   bool packed = false;  // the numbers have a name that weights do not have
   std::map<Role, arrays::Array> parts;
+  std::map<Role, std::size_t> tensors = {};  // their positions in the index of the source
 
   const arrays::Array& at(Role role) const { return parts.at(role); }
   const arrays::Array* find(Role role) const {
