@@ -157,6 +157,13 @@ def commands(golden, folder):
     yield ["import", exported, os.path.join(folder, "imported"), "--json", "--no-sync", "--map", "none", "--under", "model"]
     yield ["import", exported, os.path.join(folder, "imported.pt"), "--to", "pt", "--json", "--dry-run", "--map", names]
     yield ["maps", "--json", "--show", "nanogpt-gpt2"]
+    quantized = os.path.join(folder, "quantized")
+    with open(os.path.join(exported, "config.json"), "w", encoding="utf-8") as file:
+        file.write('{"model_type": "own"}')
+    yield ["export", exported, quantized, "--json", "--no-sync", "--quantize", "fp8-channel"]
+    yield ["verify", quantized, "--json"]
+    yield ["stats", quantized, "--json", "--quantization", "--original", exported]
+    yield ["stats", exported, "--json", "--quantization", "--quantize", "int8"]
     adapter = os.path.join(golden, "../adapters/blocks")
     yield ["merge-lora", step, adapter, os.path.join(folder, "merged.pt"), "--json", "--no-sync"]
     yield ["merge-lora", step, adapter, adapter, os.path.join(folder, "merged"), "--to", "dcp", "--json", "--dry-run"]

@@ -32,10 +32,10 @@ from ._open import Checkpoint, HeldTensor, Name, Object, LazyTensor, open  # pyl
 from ._process import FsdpCkptError, Progress, program, run, version
 from ._results import (Answer, BuiltinMap, BuiltinMaps, Chunk, ComparedFile, Comparison, Difference, DtypeStats, ExtractedFile, Extraction,
                        File, Finding, Gate, GlobalName, Globals, Group, HubComparison, Inspection, Kept, Latest, Listed, Part, PassedOver,
-                       Pruned, Removed, Rounded, RunInspection, RunVerification, SealState, Sealed, Statistics, Tensor, TensorStats,
-                       Through, Tolerance, Totals, Unread, Value, Verification, Verified)
+                       NotCompared, Pruned, QuantizationLoss, QuantizationState, QuantizedScheme, Removed, Rounded, RunInspection, RunVerification, SealState, Sealed, Statistics, Tensor, TensorStats,
+                       Through, Tolerance, TotalLoss, Totals, Unread, Value, Verification, Verified, WeightLoss)
 from ._verbs import (average, consolidate, convert, diff, export_model, extract, extract_lora, groups, import_model, inspect,
-                     inspect_globals, inspect_run, latest, map_model, map_rules, maps, merge_lora, prune, rekey, rename,
+                     inspect_globals, inspect_run, latest, map_model, map_rules, maps, merge_lora, prune, quantization, rekey, rename,
                      reshard, resize_vocab, salvage, seal, set_values, shard, stats, verify, verify_run)
 from ._written import (Averaged, EditedGroup, EditedOptimizer, Exported, ExtractedAdapter, ExtractedWeight, GroupsEdited,
                        Imported, LostChunk, MapStep, MapTensor, Mapped, Merged, OptimizerKeys, OptionChange, Output, Rekeyed, Rename,
@@ -59,10 +59,10 @@ __all__ = ["Checkpoint", "HeldTensor", "LazyTensor", "Name", "Object", "Answer",
            "EditedGroup", "EditedOptimizer", "Exported", "ExtractedAdapter", "ExtractedFile", "ExtractedWeight", "Extraction",
            "File", "Finding", "FsdpCkptError", "Gate", "GlobalName", "Globals", "Group", "GroupsEdited", "HubComparison", "Imported",
            "Inspection", "Kept", "Latest", "Listed", "LostChunk", "MapStep", "MapTensor", "Mapped", "Merged", "OptimizerKeys",
-           "OptionChange", "Output", "Part", "PassedOver", "Progress", "Pruned", "Rekeyed", "Removed", "Rename",
+           "NotCompared", "OptionChange", "Output", "Part", "PassedOver", "Progress", "Pruned", "QuantizationLoss", "QuantizationState", "QuantizedScheme", "Rekeyed", "Removed", "Rename",
            "Renamed", "Resharded", "ResizedTensor", "Rounded", "RuleScope", "RunInspection", "RunVerification", "Salvaged", "SalvagedKey", "SealState", "Sealed", "SourceFile", "Statistics",
-           "TakenKey", "Tensor", "TensorStats", "Through", "Tolerance", "Totals", "Unread", "UnreadFile", "Value", "ValueChange", "ValuesSet", "Verification",
-           "Verified", "VocabularyResized", "Written", "average", "consolidate", "convert", "diff", "export_model", "extract",
+           "TakenKey", "Tensor", "TensorStats", "Through", "Tolerance", "TotalLoss", "Totals", "Unread", "UnreadFile", "Value", "ValueChange", "ValuesSet", "Verification",
+           "Verified", "VocabularyResized", "WeightLoss", "Written", "average", "consolidate", "convert", "diff", "export_model", "extract",
            "extract_lora", "groups", "import_model", "inspect", "inspect_globals", "inspect_run", "latest", "map_model",
-           "map_rules", "maps", "merge_lora", "program", "prune", "rekey", "rename", "reshard", "resize_vocab", "run", "salvage", "seal",
+           "map_rules", "maps", "merge_lora", "program", "prune", "quantization", "rekey", "rename", "reshard", "resize_vocab", "run", "salvage", "seal",
            "set_values", "shard", "stats", "verify", "verify_run", "version"]

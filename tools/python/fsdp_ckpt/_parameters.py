@@ -72,6 +72,7 @@ _MEANINGS: Dict[str, str] = {
     "paths": "the checkpoints, or the folder of a run",
     "progress": "is called with a Progress about five times a second, by another thread",
     "rank": "rank of the adapter",
+    "original": "the model before it was quantized, of any format",
     "quantize": 'quantize weights of linear layers, rounded to nearest: "fp8-channel", "nvfp4", "int4", ...',
     "quantize_dialect": 'names and arithmetic of "compressed-tensors" (if None), "modelopt" or "transformers"',
     "quantize_skip": "a glob or several: modules that stay as they are, beside embeddings, heads and gates",

@@ -202,6 +202,23 @@ class HubComparison:
 
 
 @dataclass(frozen=True)
+class QuantizedScheme:
+    scheme: str    # what a number is, and what shares a scale
+    weights: int
+
+
+@dataclass(frozen=True)
+class QuantizationState:
+    """What was compared of quantized weights; their faults are findings."""
+    method: Optional[str]
+    schemes: List[QuantizedScheme]
+    values: bool     # of scales
+    numbers: bool    # FP8 weights were looked through for NaN
+    notes: List[str]
+    left: Optional[str]   # what was not compared, and why
+
+
+@dataclass(frozen=True)
 class Verification(Answer):
     _table = "findings"
     path: str
@@ -218,6 +235,7 @@ class Verification(Answer):
     compared: Optional[bool] = None   # with a configuration
     architecture: Optional[str] = None
     against: Optional[HubComparison] = None
+    quantization: Optional[QuantizationState] = None
 
 
 @dataclass(frozen=True)
@@ -236,6 +254,7 @@ class Verified:
     findings: Optional[List[Finding]] = None
     compared: Optional[bool] = None
     architecture: Optional[str] = None
+    quantization: Optional[QuantizationState] = None
     code: Optional[str] = None
     message: Optional[str] = None
 
@@ -457,6 +476,52 @@ class Statistics(Answer):
     fail_on: List[str]
     passed: bool
     failures: List[Gate]
+
+
+@dataclass(frozen=True)
+class WeightLoss:
+    """How far a quantized weight is from the original."""
+    key: str
+    scheme: str
+    shape: List[int]
+    elements: int
+    relative: Optional[float]   # norm of the differences by that of the original
+    max_abs: float
+    snr_db: Optional[float]
+    saturated: Optional[int]    # numbers at an end of their range
+    zeros: int
+    original_zeros: int
+    not_finite: int
+
+
+@dataclass(frozen=True)
+class TotalLoss:
+    elements: int
+    relative: Optional[float]
+    max_abs: float
+    snr_db: Optional[float]
+    saturated: Optional[int]
+    zeros: int
+    original_zeros: int
+    not_finite: int
+
+
+@dataclass(frozen=True)
+class NotCompared:
+    key: str
+    why: str
+
+
+@dataclass(frozen=True)
+class QuantizationLoss(Answer):
+    path: str
+    original: Optional[str]
+    quantize: Optional[str]
+    method: str
+    dtype: str
+    tensors: List[WeightLoss]
+    totals: TotalLoss
+    not_compared: List[NotCompared]
 
 
 @dataclass(frozen=True)

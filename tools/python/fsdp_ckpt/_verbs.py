@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 from ._parameters import documented
 from ._process import FsdpCkptError, Progress, ask
 from ._results import (Answer, BuiltinMap, BuiltinMaps, Comparison, Extraction, Globals, Inspection, Latest, Pruned,
-                       RunInspection, RunVerification, Sealed, Statistics, Verification, answer_of)
+                       QuantizationLoss, RunInspection, RunVerification, Sealed, Statistics, Verification, answer_of)
 from ._written import (Averaged, Exported, ExtractedAdapter, GroupsEdited, Imported, Mapped, Merged, Output, Rekeyed, Renamed,
                        Resharded, Salvaged, ValuesSet, VocabularyResized)
 
@@ -453,6 +453,18 @@ def stats(path: Path, *, fail_on: Union[str, Sequence[str], None] = None, html: 
     words = fail_on if fail_on is None or isinstance(fail_on, str) else ",".join(fail_on)
     return _asked(Statistics, "stats", [_path(path)], {
         "fail_on": words, "html": html, "force": force, "keys": keys, "exclude": exclude, "allow_global": allow_global, "threads": threads,
+        "max_memory": max_memory}, progress, check)
+
+
+@documented
+def quantization(path: Path, *, original: Optional[Path] = None, quantize: Optional[str] = None, quantize_dialect: Optional[str] = None,
+                 quantize_skip: Globs = None, html: Optional[Path] = None, force: bool = False, keys: Globs = None, exclude: Globs = None,
+                 allow_global: Globs = None, threads: Optional[int] = None, max_memory: Size = None, progress: OnProgress = None,
+                 check: bool = True) -> QuantizationLoss:
+    """Returns what each weight of a quantized folder lost against `original`, or what the scheme `quantize` would cost a model."""
+    return _asked(QuantizationLoss, "stats", [_path(path)], {
+        "quantization": True, "original": original, "quantize": quantize, "quantize_dialect": quantize_dialect, "quantize_skip": quantize_skip,
+        "html": html, "force": force, "keys": keys, "exclude": exclude, "allow_global": allow_global, "threads": threads,
         "max_memory": max_memory}, progress, check)
 
 

@@ -152,6 +152,7 @@ class Examiner {
       report = checkpoint->verify(options_);
       if (!options_.fast && is_whole(report.findings))
         formats::check_step_counts(*checkpoint, report.findings, options_.cancelled);
+      if (whole_ && is_whole(report.findings)) check_weights(*checkpoint, path, report);
       add(std::move(report.findings), part);
       add(std::move(named), part);
       checkpoint->check_unchanged();
@@ -173,6 +174,20 @@ class Examiner {
     examination_.report.bytes_checked += report.bytes_checked;
     examination_.report.bytes_unchecked += report.bytes_unchecked;
     return files;
+  }
+
+  // Compares quantized weights with their configuration.
+  void check_weights(const formats::Checkpoint& checkpoint, const std::string& path,
+                     formats::VerifyReport& report) {
+    const std::string& format = checkpoint.description().format;
+    if (format != "safetensors" && format != "torch") return;
+    // Numbers are looked at where they are read anyway.
+    const bool read = report.bytes_checked != 0 || formats::find_seal(wanted_.common.path);
+    auto found = check_quantization(checkpoint, path, !options_.fast, read, wanted_.common);
+    if (!found) return;
+    for (Finding& finding : found->findings) report.findings.push_back(std::move(finding));
+    found->findings.clear();
+    examination_.quantization = std::move(found);
   }
 
   static bool is_whole(const formats::Findings& findings) {

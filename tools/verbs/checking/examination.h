@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "tools/base/common.h"
 #include "tools/base/option_set.h"
 #include "tools/verbs/checking/sealing.h"
+#include "tools/verbs/models/quantization_check.h"
 
 namespace fsdp::cli {
 
@@ -35,6 +37,9 @@ struct Examination {
   formats::VerifyReport report;
   Sealing sealing;
   std::size_t files = 0;
+  // What was compared of quantized weights; its findings are in the report.  Of several parts, the
+  // last one that has some.
+  std::optional<QuantizationCheck> quantization = {};
 };
 
 // Reads the whole checkpoint, or with `fast` its metadata, and every other checkpoint in its

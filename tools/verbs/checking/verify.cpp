@@ -81,6 +81,7 @@ formats::Json::Object outcome_json(const Examination& outcome, bool answer) {
   object.emplace_back("findings", findings_json(outcome.report.findings));
   if (!outcome.sealing.published.url.empty())
     object.emplace_back("against", published_json(outcome.sealing.published));
+  if (outcome.quantization) object.emplace_back("quantization", outcome.quantization->json);
   return object;
 }
 
@@ -161,6 +162,10 @@ void print_text(const VerifyCommand& command, const Examination& outcome, bool a
   if (answer && command.examined.common.quiet) return;
   if (!outcome.sealing.published.url.empty()) {
     for (const std::string& line : published_lines(outcome.sealing.published, command.limit))
+      streams.out << wrapped(line, streams.columns) << '\n';
+  }
+  if (outcome.quantization) {
+    for (const std::string& line : outcome.quantization->lines)
       streams.out << wrapped(line, streams.columns) << '\n';
   }
   for (const std::string& part : outcome.parts) {

@@ -41,6 +41,30 @@ const VIEWS = {
       ],
     };
   },
+  "fsdp-ckpt/quantization/1": () => {
+    const totals = answer.totals;
+    const share = (row, name) => row[name] === null ? "" : percent(row[name], row.elements);
+    const part = (row, name) => row[name] === null ? -1 : row[name] / row.elements;
+    return {
+      kind: ["", answer.quantize === null ? "What quantization lost" : "What " + answer.quantize + " would lose"],
+      name: plain(answer.path) + (answer.original === null ? "" : "\nbefore: " + plain(answer.original)),
+      facts: [["weights", count(answer.tensors.length)], ["elements", count(totals.elements)], ["error", figure(totals.relative)],
+              ["SNR dB", figure(totals.snr_db)], ["saturated", share(totals, "saturated")], ["zeros", share(totals, "zeros")]],
+      lines: ["Not compared", answer.not_compared.map((one) => ["", plain(one.key), plain(one.why)])],
+      groups: ["", "", []],
+      title: "Weights",
+      noun: "weight",
+      rows: answer.tensors,
+      columns: [
+        ["key", "key", (row) => row.key, (row) => row.key],
+        ["scheme", "", (row) => row.scheme, (row) => row.scheme],
+        ["shape", "mono", (row) => shape(row.shape), (row) => row.shape.reduce((a, b) => a * b, 1)],
+        ...["relative", "max_abs", "snr_db"].map((name) =>
+          [name, "number", (row) => figure(row[name]), (row) => row[name] === null ? -Infinity : row[name]]),
+        ...["saturated", "zeros"].map((name) => [name, "number", (row) => share(row, name), (row) => part(row, name)]),
+      ],
+    };
+  },
   "fsdp-ckpt/stats/1": () => {
     const totals = answer.totals;
     const gated = answer.fail_on.length > 0;

@@ -22,6 +22,7 @@
 #include "tools/text/terminal_text.h"
 #include "tools/text/value_text.h"
 #include "tools/verbs/contents/figures_page.h"
+#include "tools/verbs/contents/quantization_stats.h"
 
 namespace fsdp::cli {
 namespace {
@@ -361,16 +362,20 @@ class StatsVerb : public Verb {
   StatsVerb()
       : Verb("stats", "Find extremes, zeros, NaN and Inf: statistics of every tensor, and a gate",
              {"fsdp-ckpt stats step-400 -k 'model.**'",
+              "fsdp-ckpt stats model --quantization --quantize nvfp4",
               "fsdp-ckpt stats step-400 -q --fail-on nan,inf && echo healthy"}) {}
   void declare(OptionSet& options) override {
     options.add("--fail-on", &fail_on_);
+    declare_quantization_stats(options, quantization_);
     options.add("--html", &html_, ": every tensor, to search and sort");
     options.add("--force", &force_);
   }
   bool divides() const override { return true; }
   int run(const CommonOptions& common, const Streams& streams) override {
     const std::set<std::string> gates = gates_of(fail_on_);
+    check_quantization_words(gates);
     FiguresOutput output(html_, force_, common);
+    if (quantization_.asked) return print_quantization(quantization_, common, streams, output);
     const auto checkpoint = open_to_read(
         common.path, common, [&](const std::string& key) { return common.keys.selects(key); },
         [&](const formats::Index& whole) {
@@ -399,6 +404,16 @@ class StatsVerb : public Verb {
   }
 
  private:
+  void check_quantization_words(const std::set<std::string>& gates) const {
+    const bool worded =
+        !quantization_.original.empty() || !quantization_.quantization.scheme.empty();
+    if (worded && !quantization_.asked)
+      throw Error(ErrorCode::kUsage, "--original and --quantize need --quantization");
+    if (quantization_.asked && !gates.empty())
+      throw Error(ErrorCode::kUsage, "--quantization has no gate; leave --fail-on out");
+  }
+
+  QuantizationStats quantization_;
   std::vector<std::string> fail_on_;
   std::string html_;
   bool force_ = false;

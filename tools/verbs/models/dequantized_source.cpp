@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/verbs/models/dequantized_source.h"
 
-#include <filesystem>
 #include <optional>
 #include <utility>
 
 #include "formats/bytes/base/cast.h"
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
-#include "formats/bytes/store/place.h"
 #include "formats/changes/quantized/dequantize.h"
 #include "formats/families/hf/model_content.h"
 #include "tools/base/dtype_word.h"
 #include "tools/base/reading.h"
+#include "tools/verbs/models/quantization_settings.h"
 
 namespace fsdp::cli {
 namespace {
@@ -22,34 +21,19 @@ using formats::DType;
 using formats::Json;
 using formats::hf::Companions;
 
-constexpr const char* kModelOptFile = "hf_quant_config.json";
-constexpr std::uint64_t kMaxQuantConfigBytes = 16U << 20U;
-
 formats::quantized::Settings settings_of(const Companions& companions, const std::string& path) {
-  const Json* const own =
-      companions.config ? companions.config->find("quantization_config") : nullptr;
-  if (own != nullptr && own->as_object() != nullptr)
-    return formats::quantized::read_settings(*own, companions.config_name);
-  const std::filesystem::path beside = std::filesystem::path(path) / kModelOptFile;
-  if (!formats::is_folder(path) || !formats::exists_at(beside)) {
+  const auto about = quantization_about(companions.config ? &*companions.config : nullptr,
+                                        companions.config_name, path);
+  if (!about) {
     throw Error(ErrorCode::kUsage,
                 cat("--dequantize: ", formats::escape(path), " has no config.json with a ",
-                    "quantization_config, and no ", kModelOptFile, "; --config names one"));
+                    "quantization_config, and no hf_quant_config.json; --config names one"));
   }
-  const auto file = formats::file_at(beside);
-  Json config;
-  try {
-    config = formats::parse_json(formats::read_text(*file, kMaxQuantConfigBytes));
-  } catch (const Error& error) {
-    throw error.in(file->name());
-  }
-  const Json::Object* const members = config.as_object();
-  Json::Object named = members == nullptr ? Json::Object{} : *members;
-  if (config.find("quant_method") == nullptr) named.emplace_back("quant_method", "modelopt");
-  return formats::quantized::read_settings(Json(std::move(named)), file->name());
+  return formats::quantized::read_settings(about->config, about->name);
 }
 
-// Returns the dtype that a configuration names, of the model or of its text part.
+}  // namespace
+
 std::optional<DType> configured_dtype(const Companions& companions) {
   if (!companions.config) return std::nullopt;
   const Json* const text = companions.config->find("text_config");
@@ -63,8 +47,6 @@ std::optional<DType> configured_dtype(const Companions& companions) {
   }
   return std::nullopt;
 }
-
-}  // namespace
 
 Changed dequantized_source(const formats::Checkpoint& source, const formats::Value& content,
                            const std::string& path, const std::string& place,

@@ -2,6 +2,7 @@
 // A Hugging Face model with quantized weights, dequantized before anything else looks at it.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "formats/bytes/base/dtype.h"
@@ -9,6 +10,9 @@
 #include "tools/verbs/writing/conversion.h"
 
 namespace fsdp::cli {
+
+// Returns the floating dtype that a configuration names, of the model or of its text part.
+std::optional<formats::DType> configured_dtype(const formats::hf::Companions& companions);
 
 // Dequantizes the model of `content` at `place` (empty: the only one) by the quantization_config of
 // the configuration, else by the hf_quant_config.json in the folder `path`; reports schemes and

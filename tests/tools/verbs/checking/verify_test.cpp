@@ -53,6 +53,32 @@ TEST_F(CliTest, verify_json_names_file_key_and_bytes) {
   EXPECT_EQ(run_cli({"verify", source, "--fast"}).status, 0);
 }
 
+TEST_F(CliTest, verify_compares_quantized_weights_with_their_configuration) {
+  const std::string model = path("model");
+  const std::string made = path("made");
+  ASSERT_EQ(run_cli({"export", golden_path("2.15.0/fsdp2/ckpt"), model}).status, 0);
+  write_file(model + "/config.json", R"({"model_type": "own"})");
+  ASSERT_EQ(run_cli({"export", model, made, "--quantize", "fp8-channel"}).status, 0);
+  const CliResult sound = run_cli({"verify", made});
+  EXPECT_EQ(sound.status, 0);
+  EXPECT_THAT(sound.out, HasSubstr("weights of fp8, a scale for each row, compressed-tensors"));
+  const formats::Json json = formats::parse_json(run_cli({"verify", made, "--json"}).out);
+  EXPECT_TRUE(*json.find("quantization")->find("values")->as_bool());
+  const formats::Json fast = formats::parse_json(run_cli({"verify", made, "--fast", "--json"}).out);
+  EXPECT_FALSE(*fast.find("quantization")->find("values")->as_bool());
+
+  std::string config = file_bytes(made + "/config.json");
+  const std::size_t at = config.find("\"channel\"");
+  ASSERT_NE(at, std::string::npos);
+  write_file(made + "/config.json", config.replace(at, 9, "\"tensor\""));
+  const CliResult other = run_cli({"verify", made});
+  EXPECT_EQ(other.status, 1);
+  EXPECT_THAT(other.out, HasSubstr("damage[QUANT_TENSORS]: model.safetensors: "));
+  EXPECT_THAT(other.out, HasSubstr("fp8, a scale for the tensor: scales float32 ["));
+  EXPECT_THAT(other.out, HasSubstr("; fsdp-ckpt inspect PATH -k '"));
+  EXPECT_EQ(run_cli({"verify", made, "--fast"}).status, 1);
+}
+
 TEST_F(CliTest, verify_compares_what_ranks_of_fairscale_count) {
   const std::string source = copy_of("frameworks/fairscale_trainer_w3/ckpt", "c");
   EXPECT_THAT(run_cli({"verify", source}).out, testing::Not(HasSubstr("MISMATCH")));

@@ -39,6 +39,27 @@ class ReadingVerbs : public CliTest {
   }
 };
 
+TEST_F(CliTest, stats_tells_what_a_scheme_would_cost) {
+  const std::string model = path("model");
+  const std::string made = path("made");
+  ASSERT_EQ(run_cli({"export", golden_path("2.15.0/fsdp2/ckpt"), model}).status, 0);
+  write_file(model + "/config.json", R"({"model_type": "own", "dtype": "float32"})");
+  ASSERT_EQ(run_cli({"export", model, made, "--quantize", "int8"}).status, 0);
+  const auto tensors = [&](const std::vector<std::string>& words) {
+    const CliResult result = run_cli(words);
+    EXPECT_EQ(result.status, 0) << result.err;
+    return formats::to_text(*formats::parse_json(result.out).find("tensors"));
+  };
+  const std::string planned =
+      tensors({"stats", model, "--quantization", "--quantize", "int8", "--json"});
+  EXPECT_EQ(planned, tensors({"stats", made, "--quantization", "--original", model, "--json"}));
+  EXPECT_NE(planned,
+            tensors({"stats", model, "--quantization", "--quantize", "fp8-tensor", "--json"}));
+  EXPECT_EQ(run_cli({"stats", model, "--quantization"}).status, 2);
+  EXPECT_EQ(run_cli({"stats", model, "--quantize", "int8"}).status, 2);
+  EXPECT_EQ(run_cli({"stats", model, "--quantization", "--original", made}).status, 2);
+}
+
 TEST_F(ReadingVerbs, stats_does_not_depend_on_threads) {
   const CliResult one = run_cli({"stats", golden_path(kFolder), "--json", "--threads", "1"});
   EXPECT_EQ(one.status, 0);
