@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 
+import quantized
 from page_cache import PageCacheFiller, evict, read_file, read_into_page_cache
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -395,7 +396,7 @@ def arithmetic_memory(b):
 
 
 PARTS = {"copy": copy, "threads": threads, "reshard": reshard, "memory": memory, "verify": verify, "inspect": inspect, "metadata": metadata, "rewrite": rewrite, "values": values,
-         "average": average, "merge": merge, "arithmetic-memory": arithmetic_memory, "map": maps}
+         "average": average, "merge": merge, "arithmetic-memory": arithmetic_memory, "map": maps, "quantize": quantized.speed, "quantize-memory": quantized.memory}
 
 
 def main():
@@ -408,6 +409,12 @@ def main():
     ap.add_argument("--inputs", type=int, default=8, help="files that `average` adds up, at most")
     ap.add_argument("--memory", choices=MEMORY, default="touched", help="what a command finds: memory that was touched just "
                     "before, page cache that nobody needs, or whatever there is")
+    ap.add_argument("--model", type=int, default=2000, help="megabytes of the model of `quantize`")
+    ap.add_argument("--sizes", default="2,4,8,16", help="gigabytes of the models of `quantize-memory`")
+    ap.add_argument("--back", type=int, default=4, help="gigabytes of a model that is dequantized there, at most")
+    ap.add_argument("--schemes", help="the schemes of both; all, or two")
+    ap.add_argument("--processor", action="store_true", help="`quantize`: seconds of the processor, on a machine that does other things, too")
+    ap.add_argument("--packages", help="a Python with llmcompressor, which `quantize` is measured beside")
     ap.add_argument("--busy", type=int, default=0, help="processes that take a core each meanwhile")
     ap.add_argument("--before", help="another fsdp-ckpt: measure nothing but the two side by side")
     args = ap.parse_args()

@@ -4,7 +4,9 @@
 #
 #   tests/bench/run.sh [--rounds N] [--only PART,...] [--inputs N] [--large GB] [--tool PATH]
 #                      [--memory touched|full|found] [--busy CORES] [--before PATH]
+#                      [--model MB] [--sizes GB,...] [--schemes WORD,...]
 #
+# `quantize` is measured beside compressed-tensors, whose environment takes 3 GB.
 # Needs about 8 GB of disk (26 GB with the `memory` part's 8 GB folder, removed afterwards).
 set -euo pipefail
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
@@ -17,6 +19,9 @@ esac
 need_packages tool python
 need_cmake
 need_python
+case " $* " in
+  *" quantize"* | *",quantize"*) need_trainers && need_quantizers && tool+=(--packages "$QUANTIZERS_PYTHON") ;;
+esac
 cd "$ROOT"
 build() { configure tools >/dev/null && cmake --build --preset tools -j "$JOBS"; }
 [ ${#tool[@]} = 0 ] || step "build" build
