@@ -53,7 +53,8 @@ def same(a, b, where=""):
 def part_of(tp, pp, ep, experts, content):
     megatron_cpu.parallel(tp, pp, ep)
     config, gpt = megatron_cpu.model(tp, pp, ep, experts, seed=99)
-    _, optimizer = megatron_cpu.with_optimizer(config, gpt)
+    in_buckets = (content or {}).get("distrib_optim_sharding_type") == "dp_reshardable"
+    _, optimizer = megatron_cpu.with_optimizer(config, gpt, bucket_size=make_megatron.BUCKET if in_buckets else None)
     return gpt, optimizer
 
 
@@ -98,10 +99,10 @@ def whole_model(rank, world, experts, folder, out):
     torch.save({k: v.detach().clone() for k, v in gpt.state_dict().items() if v is not None}, out)
 
 
-def made(tmp, name):
+def made(tmp, name, *more):
     world, *how = make_megatron.CASES[name]
     folder = os.path.join(tmp, name)
-    megatron_cpu.run(world, make_megatron.make, *how, folder)
+    megatron_cpu.run(world, make_megatron.make, *how, folder, *more)
     return folder
 
 
@@ -139,6 +140,11 @@ def read(tool, tmp, name):
 def written(tool, tmp, name, layouts, with_optimizer=True):
     """reshard, convert and set: Megatron-Core loads the results at other sizes.  Returns its own folder."""
     own = read(tool, tmp, name)
+    rewritten(tool, tmp, own, name, layouts, with_optimizer)
+    return own
+
+
+def rewritten(tool, tmp, own, name, layouts, with_optimizer=True):
     folders = [os.path.join(tmp, word) for word in ("resharded", "converted", "changed")]
     run(tool, "reshard", own, folders[0], "-w", 3)
     run(tool, "convert", own, folders[1], "--to", "dcp", "-w", 2)
@@ -149,7 +155,64 @@ def written(tool, tmp, name, layouts, with_optimizer=True):
         megatron_cpu.run(tp * pp * ep, load_both, tp, pp, ep, "ep" in name, own, folders, with_optimizer)
     changed = loaded(folders[2], os.path.join(tmp, "changed.pt"))["common"]
     check(changed["num_floating_point_operations_so_far"] == 5, changed)
-    return own
+
+
+def buckets(tool, tmp, name, layouts):
+    """An optimizer in buckets stays as it is in folders of its layout, and elsewhere gets the names of its parameters: what Megatron-Core
+    saves of it by parameters."""
+    whole, apart, full, truth = (os.path.join(tmp, word) for word in ("whole", "apart", "full.pt", "truth.pt"))
+    own = made(tmp, name, whole)
+    check("sound" in run(tool, "verify", own) and ("pp2" in name or "bucket_idx_1" in run(tool, "inspect", own)), "not recognised")
+    if layouts:
+        rewritten(tool, tmp, own, name, layouts)
+    check("found by their float32 copies" in run(tool, "convert", own, apart, "--to", "torch_dist", "-w", 3), "not said")
+    like(tool, own, apart)
+    run(tool, "consolidate", own, full)
+    want, got, joined = loaded(whole, truth), loaded(apart, truth), torch.load(full, weights_only=False)
+    states = {k: v for k, v in want["tensors"].items() if isinstance(v, torch.Tensor)}
+    check(sum(k.startswith("optimizer.state.") for k in states) > 20, sorted(states))
+    same({k: v for k, v in got["tensors"].items() if isinstance(v, torch.Tensor)}, states, "convert")
+    same({k: v for k, v in joined.items() if isinstance(v, torch.Tensor)}, states, "consolidate")
+    same(got["common"]["optimizer"], want["common"]["optimizer"], "groups")
+    megatron_cpu.run(1, load_both, 1, 1, 1, "ep" in name, whole, [apart], True)
+    # By a map, which names the tensors of another model's code.
+    sizes = ("--set", f"n_heads={megatron_cpu.HEADS}", "--set", f"n_kv_heads={megatron_cpu.GROUPS}")
+    maps = [os.path.join(tmp, word) for word in ("a.pt", "b.pt")]
+    for folder, out in ((own, maps[0]), (whole, maps[1])):
+        run(tool, "map", f"megatron-{'mixtral' if 'ep' in name else 'llama'}-hf", folder, out, *sizes)
+    mapped = [{k: v for k, v in flat(torch.load(out, weights_only=False)).items() if isinstance(v, torch.Tensor)} for out in maps]
+    check(sum(k.endswith("exp_avg_sq") for k in mapped[0]) > 10, sorted(mapped[0]))
+    same(*mapped, "map")
+    refused_buckets(tool, tmp, own)
+
+
+def refused_buckets(tool, tmp, own):
+    """What no longer fits is refused, and the optimizer can be left out."""
+    out, changed, full = (os.path.join(tmp, word) for word in ("out", "changed", "whole.pt"))
+    keys = [key for key in dcp_keys(own) if key.endswith(".param")]
+    first = sorted(keys)[0]
+    for rename, said in (((f"{first}={first[:-5]}copy",), "has no float32 copy"),
+                         ((f"{first}={first[:-5]}exp_avg", f"{first[:-5]}exp_avg={first}"), "no parameter of the model begins"),
+                         ((f"{first}={first.replace('bucket_idx_0', 'bucket_idx_7')}",), "float32 copy"),
+                         ((f"{first}=optimizer.distributed.dp_group_idx_0.x",), "names no bucket")):
+        run(tool, "rename", own, changed, *(word for one in rename for word in ("--rename", one)), "--force")
+        check(said in run(tool, "consolidate", changed, out, "--to", "pt", expect=2), said)
+    check(not os.path.exists(out), "a refused output is there")
+    check("names of the parameters" in run(tool, "consolidate", own, out, "--to", "pt", "--names-from", short_list(tmp), expect=2), "a short list")
+    run(tool, "consolidate", own, full, "--exclude", "**optimizer.**")
+    check(not any("exp_avg" in key for key in torch.load(full, weights_only=False)), "the optimizer is there")
+
+
+def short_list(tmp):
+    path = os.path.join(tmp, "names.json")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write('{"embedding.word_embeddings.weight": [16, 8]}')
+    return path
+
+
+def dcp_keys(folder):
+    from torch.distributed.checkpoint import FileSystemReader
+    return list(FileSystemReader(folder).read_metadata().state_dict_metadata)
 
 
 def one(tool, tmp):
@@ -314,7 +377,9 @@ PARTS = {
     "ep": lambda tool, tmp: written(tool, tmp, "w2_ep2", [(1, 1, 4)]),
     "tp_pp": lambda tool, tmp: written(tool, tmp, "w4_tp2_pp2", [(1, 1, 1)]),
     "tp_ep": lambda tool, tmp: written(tool, tmp, "w4_tp2_ep2", [(1, 1, 2)]),
-    "buckets": lambda tool, tmp: written(tool, tmp, "w2_dp2_buckets", [(1, 1, 1)]),
+    "buckets": lambda tool, tmp: buckets(tool, tmp, "w2_dp2_buckets", [(1, 1, 1)]),
+    "buckets_tp_pp": lambda tool, tmp: buckets(tool, tmp, "w4_tp2_pp2_buckets", []),
+    "buckets_tp_ep": lambda tool, tmp: buckets(tool, tmp, "w4_tp2_ep2_buckets", []),
     "forms": lambda tool, tmp: forms(tool, tmp, "w4_tp2_pp2", [(1, 1, 1)]),
     "forms_ep": lambda tool, tmp: forms(tool, tmp, "w2_ep2", [(1, 1, 1)]),
     "models": lambda tool, tmp: models(tool, tmp, "w2_tp2"),
@@ -324,6 +389,7 @@ PARTS = {
 
 WRITTEN = ("verify, inspect, consolidate, diff, reshard, convert, set", "bit for bit what its load gives; it loads what is written at other parallel sizes")
 FORMS = ("convert, inspect, verify", "to `fsdp_dtensor` and back; its load gives the same bits")
+BUCKETS = "by parameters, bit for bit what it saves as `fully_reshardable`, which it loads"
 MODELS = ("map, export, import", "to transformers and back on 1, 2 and 4 ranks")
 # Layout, ranks, verbs and what was tried, by part.
 TRIED = {
@@ -335,7 +401,9 @@ TRIED = {
     "ep": ("`torch_dist`, experts on 2 ranks", 2, *WRITTEN),
     "tp_pp": ("`torch_dist`, tensors cut in 2, layers on 2 ranks", 4, *WRITTEN),
     "tp_ep": ("`torch_dist`, tensors cut in 2, experts on 2 ranks", 4, *WRITTEN),
-    "buckets": ("`torch_dist`, optimizer in buckets", 2, *WRITTEN),
+    "buckets": ("`torch_dist`, optimizer in buckets", 2, WRITTEN[0] + ", map", BUCKETS),
+    "buckets_tp_pp": ("`torch_dist`, optimizer in buckets, tensors cut in 2, layers on 2 ranks", 4, "consolidate, convert, map", BUCKETS),
+    "buckets_tp_ep": ("`torch_dist`, optimizer in buckets, tensors cut in 2, experts on 2 ranks", 4, "consolidate, convert, map", BUCKETS),
     "forms": ("`torch_dist`, tensors cut in 2, layers on 2 ranks", 4, *FORMS),
     "forms_ep": ("`torch_dist`, experts on 2 ranks", 2, *FORMS),
     "models": ("`torch_dist`, tensors cut in 2", 2, *MODELS),

@@ -15,17 +15,27 @@ CASES = {
     "w2_tp2": (2, 2, 1, 1, False, "fully_reshardable", True),
     "w2_pp2": (2, 1, 2, 1, False, "fully_reshardable", False),
     "w2_dp2_buckets": (2, 1, 1, 1, False, "dp_reshardable", True),
+    "w4_tp2_pp2_buckets": (4, 2, 2, 1, False, "dp_reshardable", True),
+    "w4_tp2_ep2_buckets": (4, 2, 1, 2, True, "dp_reshardable", True),
     "w2_ep2": (2, 1, 1, 2, True, "fully_reshardable", True),
     "w4_tp2_pp2": (4, 2, 2, 1, False, "fully_reshardable", True),
     "w4_tp2_ep2": (4, 2, 1, 2, True, "fully_reshardable", False),
 }
+# Elements that end a bucket.  These buckets end at multiples of 128 elements: Megatron-Core loses elements of others that are followed by
+# one when it saves by parameters ("param range exceeds unpadded buffer").
+BUCKET = 600
 
 
-def make(rank, world, tp, pp, ep, experts, kind, homogeneous, folder):
+def make(rank, world, tp, pp, ep, experts, kind, homogeneous, folder, whole=None, change=None):
+    """`whole`: another folder for the same state, fully_reshardable; `change`: called with the model before it is saved."""
     megatron_cpu.parallel(tp, pp, ep)
     config, gpt = megatron_cpu.model(tp, pp, ep, experts)
-    _, optimizer = megatron_cpu.with_optimizer(config, gpt)
+    _, optimizer = megatron_cpu.with_optimizer(config, gpt, bucket_size=BUCKET if kind == "dp_reshardable" else None)
+    if change:
+        change(gpt)
     megatron_cpu.save(gpt, optimizer, megatron_cpu.metadata(kind, homogeneous), folder)
+    if whole:
+        megatron_cpu.save(gpt, optimizer, megatron_cpu.metadata("fully_reshardable", homogeneous), whole)
 
 
 def make_small(rank, world, folder):

@@ -95,16 +95,19 @@ def model(tp, pp, ep, experts, seed=1):
         share_embeddings_and_output_weights=False).bfloat16()
 
 
-def with_optimizer(config, gpt):
-    """The model wrapped for data parallelism, and Megatron-Core's distributed optimizer after one step on random gradients."""
+def with_optimizer(config, gpt, bucket_size=None):
+    """The model wrapped for data parallelism, and Megatron-Core's distributed optimizer after one step on random gradients.  Without a
+    size there is one bucket: Megatron-Core makes several where they overlap with the backward pass."""
     from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
     from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
-    wrapped = DistributedDataParallel(config, DistributedDataParallelConfig(use_distributed_optimizer=True, bucket_size=1000), gpt)
+    wrapped = DistributedDataParallel(config, DistributedDataParallelConfig(
+        use_distributed_optimizer=True, overlap_grad_reduce=bucket_size is not None, bucket_size=bucket_size or 1000), gpt)
     optimizer = get_megatron_optimizer(
         OptimizerConfig(optimizer="adam", lr=0.01, bf16=True, params_dtype=torch.bfloat16, use_distributed_optimizer=True), [wrapped],
         use_gloo_process_groups=True)
-    torch.manual_seed(100 + torch.distributed.get_rank())
-    for parameter in gpt.parameters():
+    for number, parameter in enumerate(gpt.parameters()):
+        # Ranks of tensor parallelism have the same norms and routers, so the same gradients of them.
+        torch.manual_seed(100 + (torch.distributed.get_rank() if getattr(parameter, "tensor_model_parallel", False) else 50 + number))
         parameter.main_grad.normal_()
     assert optimizer.step()[0]
     return wrapped, optimizer

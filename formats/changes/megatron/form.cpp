@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "formats/changes/megatron/form.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "formats/changes/arrays/computed_tensors.h"
 #include "formats/changes/megatron/module_state.h"
+#include "formats/changes/megatron/names.h"
 #include "formats/state/content/content.h"
+#include "formats/state/content/placed_leaves.h"
 #include "formats/state/content/state_tree.h"
 
 namespace fsdp::formats::megatron {
@@ -17,10 +20,22 @@ Form form_of(const CheckpointDescription& description) {
   return Form::kStateDict;
 }
 
-Reformed reformed(const Checkpoint& source, const Value& content, Form from, Form to) {
+bool has_buckets(const Value& content) {
+  return std::ranges::any_of(members_of(content), [](const Value::Entry& entry) {
+    return entry.first.as_string() != nullptr && is_bucket(*entry.first.as_string());
+  });
+}
+
+bool has_buckets(const Index& index) {
+  return std::ranges::any_of(index.tensors,
+                             [](const TensorEntry& tensor) { return is_bucket(tensor.key); });
+}
+
+Reformed reformed(const Checkpoint& source, const Value& content, Form from, Form to,
+                  const std::vector<std::string>& names) {
   auto tensors = std::make_unique<arrays::ComputedTensors>(source);
   arrays::ComputedTensors& made = *tensors;
-  ModuleState state = from == Form::kTorchDist     ? read_torch_dist(source, content, made)
+  ModuleState state = from == Form::kTorchDist     ? read_torch_dist(source, content, names, made)
                       : from == Form::kFsdpDtensor ? read_fsdp_dtensor(source, content, made)
                                                    : read_state_dict(source, content, made);
   // Makes the tensors in all other entries refer to the new checkpoint too.

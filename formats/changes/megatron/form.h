@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "formats/containers/pickle/value.h"
 #include "formats/state/checkpoint/checkpoint.h"
@@ -19,6 +21,10 @@ enum class Form {
 // Returns the form that the checkpoint has, by its layout.
 Form form_of(const CheckpointDescription& description);
 
+// Return whether the content, or the index, of a folder of torch_dist has an optimizer in buckets.
+bool has_buckets(const Value& content);
+bool has_buckets(const Index& index);
+
 struct Reformed {
   std::unique_ptr<Checkpoint> checkpoint;  // what the content refers to
   Value content;
@@ -26,9 +32,11 @@ struct Reformed {
                                // forms cannot hold
 };
 
-// `content`: of `source`, in the form `from`, without placeholders.  Lifetime: the source outlives
-// the result.  Tensors are only moved.
+// `content`: of `source`, in the form `from`, without placeholders.  `names`: the parameters in the
+// order of modules, for an optimizer in buckets; may be empty.  Lifetime: the source outlives the
+// result.  Tensors are only moved.
 // Throws: see module_state.h.
-Reformed reformed(const Checkpoint& source, const Value& content, Form from, Form to);
+Reformed reformed(const Checkpoint& source, const Value& content, Form from, Form to,
+                  const std::vector<std::string>& names = {});
 
 }  // namespace fsdp::formats::megatron

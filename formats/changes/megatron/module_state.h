@@ -37,11 +37,11 @@ struct ModuleState {
 inline constexpr std::string_view kMasterState = "param";
 
 // Gives every layer and expert tensors of its own in the result.
-// Throws: kUnsupported for an optimizer in buckets; kShape for a state of another shape than its
-// parameter; kKey for a state whose parameter is missing, or for one half of a gated linear unit
-// without the other.
+// `names`: the parameters in the order of modules, for an optimizer in buckets; may be empty.
+// Throws: kShape for a state of another shape than its parameter; kKey for a state whose parameter
+// is missing, or for one half of a gated linear unit without the other; what read_buckets throws.
 ModuleState read_torch_dist(const Checkpoint& source, const Value& content,
-                            arrays::ComputedTensors& made);
+                            const std::vector<std::string>& names, arrays::ComputedTensors& made);
 // Throws: kKey, kShape, as above.
 ModuleState read_fsdp_dtensor(const Checkpoint& source, const Value& content,
                               arrays::ComputedTensors& made);
@@ -50,6 +50,9 @@ ModuleState read_fsdp_dtensor(const Checkpoint& source, const Value& content,
 // its parameters.
 ModuleState read_state_dict(const Checkpoint& source, const Value& content,
                             arrays::ComputedTensors& made);
+
+// Adds the options of every group below `value`: chained optimizers are members of a dict.
+void add_groups(const Value& value, std::vector<std::vector<Value::Entry>>& out, int depth = 0);
 
 // Returns whether the options of a group are those of experts.
 bool is_of_experts(const std::vector<Value::Entry>& group);

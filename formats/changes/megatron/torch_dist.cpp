@@ -5,6 +5,7 @@
 
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
+#include "formats/changes/megatron/buckets.h"
 #include "formats/changes/megatron/module_state.h"
 #include "formats/changes/megatron/names.h"
 #include "formats/state/content/content.h"
@@ -43,26 +44,6 @@ void add_layers(const std::string& name, const arrays::Array& array, std::vector
   for (std::int64_t i = 0; i < array.shape[0]; ++i) {
     layer->number = i;
     add_experts(layer_name(*layer), element(array, i), out);
-  }
-}
-
-// Adds the options of every group below `value`: chained optimizers are members of a dict.
-void add_groups(const Value& value, std::vector<std::vector<Value::Entry>>& out, int depth) {
-  constexpr int kMaxDepth = 4;
-  if (depth > kMaxDepth) return;
-  for (const auto& [key, child] : members_of(value)) {
-    if (key.as_string() == nullptr || *key.as_string() != "param_groups") {
-      add_groups(child, out, depth + 1);
-      continue;
-    }
-    for (const Value& group : child.items()) {
-      std::vector<Value::Entry> options;
-      for (const auto& option : members_of(group)) {
-        if (option.first.as_string() == nullptr || *option.first.as_string() != "params")
-          options.push_back(option);
-      }
-      out.push_back(std::move(options));
-    }
   }
 }
 
@@ -280,10 +261,30 @@ class Writer {
 
 }  // namespace
 
+void add_groups(const Value& value, std::vector<std::vector<Value::Entry>>& out, int depth) {
+  constexpr int kMaxDepth = 4;
+  if (depth > kMaxDepth) return;
+  for (const auto& [key, child] : members_of(value)) {
+    if (key.as_string() == nullptr || *key.as_string() != "param_groups") {
+      add_groups(child, out, depth + 1);
+      continue;
+    }
+    for (const Value& group : child.items()) {
+      std::vector<Value::Entry> options;
+      for (const auto& option : members_of(group)) {
+        if (option.first.as_string() == nullptr || *option.first.as_string() != "params")
+          options.push_back(option);
+      }
+      out.push_back(std::move(options));
+    }
+  }
+}
+
 ModuleState read_torch_dist(const Checkpoint& source, const Value& content,
-                            arrays::ComputedTensors& made) {
+                            const std::vector<std::string>& names, arrays::ComputedTensors& made) {
   const std::string& path = source.description().path;
   ModuleState out;
+  std::vector<Value::Entry> buckets;
   for (const auto& [key, value] : members_of(content)) {
     const std::string* name = key.as_string();
     const auto number = tensor_number(value);
@@ -292,11 +293,8 @@ ModuleState read_torch_dist(const Checkpoint& source, const Value& content,
       continue;
     }
     if (is_bucket(*name)) {
-      throw Error(ErrorCode::kUnsupported,
-                  cat(path, ": ", quote(*name, 200),
-                      ": is an optimizer saved in buckets (dp_reshardable), and the folder does "
-                      "not name the parameters in them; save with fully_reshardable"),
-                  {Remedy::kExclude, "optimizer.**"});
+      buckets.emplace_back(key, value);
+      continue;
     }
     if (!number) {
       if (*name == "optimizer") add_groups(value, out.groups, 0);
@@ -308,6 +306,7 @@ ModuleState read_torch_dist(const Checkpoint& source, const Value& content,
                parsed.state.empty() ? out.model : out.states[parsed.state]);
   }
   complete(out, path);
+  if (!buckets.empty()) read_buckets(buckets, names, path, made, out);
   return out;
 }
 

@@ -70,6 +70,7 @@ class ExportVerb : public Verb {
     request_.choice.config = companions.config_name;
     request_.dry_run = conversion_.writing.dry_run;
     conversion_.by_module = true;
+    conversion_.with_optimizer = false;
     conversion_.strip_unasked = conversion_.strip_prefixes.empty();
     if (conversion_.strip_unasked) conversion_.strip_prefixes = {"auto"};
     if (check_ && formats::is_url(conversion_.writing.destination))

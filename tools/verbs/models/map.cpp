@@ -39,6 +39,7 @@ class MapVerb : public Verb {
         choice_.options(rules_, reverse_ ? Direction::kReverse : Direction::kForward);
     options.drop_optimizer = drop_optimizer_;
     conversion_.by_module = true;
+    conversion_.with_optimizer = !drop_optimizer_;
     const auto change = [&](const formats::Checkpoint& source, const formats::Value& content,
                             ReportExtras& extras) {
       formats::map::Mapped mapped = formats::map::map_content(source, content, options);

@@ -24,6 +24,7 @@ ModelFinding find_in_model(const CommonOptions& common, const Streams& streams,
   request.dry_run = true;
   ConversionOptions conversion;
   conversion.by_module = true;
+  conversion.with_optimizer = false;
   conversion.strip_prefixes = {"auto"};
   conversion.strip_unasked = true;
   ModelFinding out;

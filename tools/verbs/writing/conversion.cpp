@@ -10,6 +10,7 @@
 #include "formats/bytes/base/text.h"
 #include "formats/bytes/store/place.h"
 #include "formats/changes/megatron/form.h"
+#include "formats/changes/megatron/names.h"
 #include "formats/families/checks/content_check.h"
 #include "formats/families/dcp/megatron.h"
 #include "formats/families/dcp/names.h"
@@ -103,11 +104,35 @@ void note_layout(const std::string& layout, ReportExtras& extras) {
   extras.members.emplace_back("layout", layout);
 }
 
-// Changes the form of Megatron-Core's content, and reports the values left out.
-void change_form(Prepared& prepared, Value& content, Form& form, Form to) {
-  if (form == to) return;
-  formats::megatron::Reformed reformed =
-      formats::megatron::reformed(*prepared.source, content, form, to);
+// Returns the names of --names-from in the order of modules, for an optimizer in buckets.
+std::vector<std::string> module_names(const ConversionOptions& conversion,
+                                      const CommonOptions& common) {
+  std::vector<std::string> names;
+  if (conversion.names_from.empty()) return names;
+  const auto list = formats::read_parameter_list(conversion.names_from, {common.allowed_globals});
+  if (!list->ordered) {
+    throw Error(ErrorCode::kRekeyAmbiguous,
+                formats::cat(list->origin,
+                             ": its names are not in the order of modules, which "
+                             "the parameters in buckets have"));
+  }
+  for (const auto& one : list->parameters) names.push_back(one.name);
+  return names;
+}
+
+// Changes the form of Megatron-Core's content, and reports the values left out.  An optimizer in
+// buckets changes even in the same form.
+void change_form(Prepared& prepared, Value& content, Form& form, Form to,
+                 const ConversionOptions& conversion, const CommonOptions& common) {
+  const bool buckets = form == Form::kTorchDist && formats::megatron::has_buckets(content);
+  if (form == to && !buckets) return;
+  formats::megatron::Reformed reformed = formats::megatron::reformed(
+      *prepared.source, content, form, to,
+      buckets ? module_names(conversion, common) : std::vector<std::string>());
+  if (buckets)
+    prepared.extras.lines.emplace_back(
+        "optimizer: parameters in buckets found by their float32 copies, which rounded are the "
+        "model's, bit for bit");
   replace_source(prepared, std::move(reformed.checkpoint));
   content = std::move(reformed.content);
   form = to;
@@ -155,7 +180,7 @@ void declare_world_size(OptionSet& options, ConversionOptions& conversion) {
 
 void declare_names_from(OptionSet& options, ConversionOptions& conversion) {
   options.add("--names-from", &conversion.names_from,
-              ", for FSDP1's flat parameters; or FILE.json with names to shapes");
+              ", for flat parameters and buckets; or FILE.json with names to shapes");
 }
 
 std::unique_ptr<formats::StoredCheckpoint> open_source(const std::string& path,
@@ -166,7 +191,8 @@ std::unique_ptr<formats::StoredCheckpoint> open_source(const std::string& path,
   if (!names_from.empty())
     options.parameters = formats::read_parameter_list(names_from, {common.allowed_globals});
   auto source = formats::open_checkpoint(path, options);
-  if (options.parameters != nullptr && !options.parameters->used) {
+  if (options.parameters != nullptr && !options.parameters->used &&
+      !formats::megatron::has_buckets(source->index())) {
     throw Error(ErrorCode::kUsage,
                 formats::cat(source->description().path,
                              ": holds no flat parameters, which --names-from would divide"));
@@ -286,18 +312,27 @@ Prepared prepare_conversion(const std::string& format, const ConversionOptions& 
     content = without_forward_module(*out.source, content, conversion, common, out.extras);
   Form form = formats::megatron::form_of(out.source->description());
   const std::string layout = formats::dcp::written_layout(format, out.source->description().layout);
-  if (conversion.by_module) change_form(out, content, form, Form::kStateDict);
+  if (!conversion.with_optimizer) {
+    content = formats::pruned(
+        content, [](const std::string& key) { return !formats::megatron::is_bucket(key); });
+  }
+  const auto change_to = [&](Form to) { change_form(out, content, form, to, conversion, common); };
+  if (conversion.by_module) {
+    change_to(Form::kStateDict);
+  } else if (format != "dcp" && form == Form::kTorchDist) {
+    change_to(Form::kTorchDist);
+  }
   if (change) {
     Changed changed = change(*out.source, content, out.extras);
     replace_source(out, std::move(changed.checkpoint));
     content = std::move(changed.content);
   }
   if (formats::dcp::is_torch_dist(format)) {
-    change_form(out, content, form, Form::kTorchDist);
+    change_to(Form::kTorchDist);
     out.layout = layout;
     note_layout(layout, out.extras);
   }
-  if (format == "fsdp_dtensor") change_form(out, content, form, Form::kFsdpDtensor);
+  if (format == "fsdp_dtensor") change_to(Form::kFsdpDtensor);
   if (dtype) content = with_dtype(*out.source, content, *dtype);
   out.content = std::move(content);
   return out;
