@@ -19,6 +19,7 @@
 #include "formats/families/torch/torch.h"
 #include "formats/families/trainers/torch_checkpointing_metadata.h"
 #include "formats/families/trainers/trainers.h"
+#include "formats/front/foreign.h"
 #include "formats/state/content/combined_checkpoint.h"
 
 namespace fsdp::formats {
@@ -82,6 +83,8 @@ std::unique_ptr<StoredCheckpoint> open_folder(const fs::path& path, const OpenOp
   if (is_interrupted(listing)) return dcp::open_dcp(path, options.allowed_globals, *options.team);
   if (const RunView view = look_through(path); view.is_step)
     return open_step(path, view.steps.front().parts, options);
+  if (const auto foreign = foreign_folder(listing))
+    throw Error(ErrorCode::kUnsupported, cat(escape(path.native()), ": ", *foreign));
   const std::string near = suggestion(near_misses(listing));
   throw Error(ErrorCode::kUnknownFormat,
               cat(escape(path.native()), ": is not a checkpoint",
