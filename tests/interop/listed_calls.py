@@ -34,7 +34,7 @@ from torch.distributed.tensor._dtensor_spec import ShardOrderEntry, TensorMeta
 
 SOURCES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "formats")
 # Marks of plain_names.cpp and producer_names.cpp that let a file do more with a name than to say it.
-CALLABLE = re.compile(r"\bk(Call|New|State|Called|Instances|Function|Rebuilder)\b")
+CALLABLE = re.compile(r"\bk(Call|New|State|Called|Instances|Function|Maker|Rebuilder)\b")
 
 
 def source(path):
@@ -380,6 +380,9 @@ def makers():
             add(module, attribute, called(1) if attribute.endswith("Enum") else new({"cur_scale": 1}))
     add("torchao.quantization.quantize_.common.kernel_preference", "KernelPreference", called("auto"))
     add("torchao.quantization.quant_primitives", "MappingType", called(1))
+    add("transformer_engine.pytorch.constants", "DType", called(7))
+    add("transformer_engine.pytorch.tensor.float8_tensor", "_make_float8_tensor_in_reduce_ex",
+        lambda rng, target: call(target, tensor(1, 2, dtype=torch.uint8), call(("transformer_engine.pytorch.constants", "DType"), 7), tensor(1, 1), torch.bfloat16, (2,), None))
     # The root has the name that was asked for: older modules give their names to the same classes.
     return {dotted: lambda rng, target=target, maker=maker: renamed(real(maker(rng, target)), target) for dotted, (target, maker) in made.items()}
 

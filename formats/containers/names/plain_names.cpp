@@ -186,6 +186,8 @@ unsigned uses_of(ProducerUse use) {
       return kInstances;
     case ProducerUse::kCalled:
       return kCalled;
+    case ProducerUse::kFunction:
+      return kFunction;
     case ProducerUse::kTensor:
       return kType | kTensorType;
   }

@@ -16,11 +16,13 @@ constexpr auto kType = ProducerUse::kType;
 constexpr auto kInstances = ProducerUse::kInstances;
 constexpr auto kCalled = ProducerUse::kCalled;
 
+constexpr auto kMaker = ProducerUse::kFunction;
 constexpr auto kTensor = ProducerUse::kTensor;
 
 constexpr std::string_view kTorchao = "torchao 0.18";
 constexpr std::string_view kOmegaConf = "OmegaConf 2.1 to 2.4";
 constexpr std::string_view kTyping = "Python's typing, in OmegaConf's nodes";
+constexpr std::string_view kEngine = "Transformer Engine 2.20";
 constexpr std::string_view kDeepSpeed = "DeepSpeed 0.14 to 0.19";
 
 constexpr std::array kNames = {
@@ -85,6 +87,12 @@ constexpr std::array kNames = {
                  kType, kTorchao},
     ProducerName{"torchao.quantization.quant_primitives", "MappingType.ASYMMETRIC", kType,
                  kTorchao},
+    // FP8 parameters with one scale.
+    ProducerName{"transformer_engine.pytorch.tensor.float8_tensor",
+                 "_make_float8_tensor_in_reduce_ex", kMaker, kEngine},
+    ProducerName{"transformer_engine.pytorch.constants", "DType", kCalled, kEngine},
+    ProducerName{"transformer_engine.pytorch.constants", "DType.kFloat8E4M3", kType, kEngine},
+    ProducerName{"transformer_engine.pytorch.constants", "DType.kFloat8E5M2", kType, kEngine},
 };
 
 }  // namespace

@@ -20,6 +20,7 @@ enum class ProducerUse : std::uint8_t {
   kType,       // only named: a class or a constant as a value
   kInstances,  // NEWOBJ, then BUILD
   kCalled,     // REDUCE with its value: an enumeration
+  kFunction,   // REDUCE: a function that makes a tensor of its arguments
   kTensor,     // a tensor's class: an argument of _rebuild_wrapper_subclass
 };
 

@@ -41,10 +41,9 @@ const LowBitClass* low_bit_class(const GlobalName& name) {
   return found == kClasses.end() ? nullptr : &*found;
 }
 
-// Returns a dense row-major tensor from the attributes.
-TensorValue part_of(const std::string& cls, const Value& state, std::string_view name,
+// Returns a part as a dense row-major tensor.  `value`: null if there is none.
+TensorValue part_of(const std::string& cls, const Value* value, std::string_view name,
                     DType dtype) {
-  const Value* value = member(state, name);
   const auto tensor = value == nullptr ? std::nullopt : dense_tensor(*value);
   if (!tensor)
     throw Error(ErrorCode::kMetaType, cat(cls, ": has no tensor ", quote(std::string(name))));
@@ -60,6 +59,74 @@ TensorValue part_of(const std::string& cls, const Value& state, std::string_view
   return *tensor;
 }
 
+// Returns the float8 that the argument names: DType(7), or getattr(DType, 'kFloat8E4M3') by Python
+// 3.11.  Source: transformer_engine.h.
+std::optional<DType> engine_dtype(const Value& value) {
+  const auto is_enum = [](const GlobalName* name) {
+    return name != nullptr && name->module == "transformer_engine.pytorch.constants" &&
+           name->name == "DType";
+  };
+  const ObjectData* const object = value.as_object();
+  if (object == nullptr) return std::nullopt;
+  const GlobalName* const called = object->callable.as_global();
+  const auto args = object->args.items();
+  if (is_enum(called) && args.size() == 1) {
+    if (args[0].as_int() == 7) return DType::kFloat8E4M3FN;
+    if (args[0].as_int() == 8) return DType::kFloat8E5M2;
+  }
+  if (called != nullptr && called->name == "getattr" && args.size() == 2 &&
+      is_enum(args[0].as_global()) && args[1].as_string() != nullptr) {
+    if (*args[1].as_string() == "kFloat8E4M3") return DType::kFloat8E4M3FN;
+    if (*args[1].as_string() == "kFloat8E5M2") return DType::kFloat8E5M2;
+  }
+  return std::nullopt;
+}
+
+// Returns Transformer Engine's tensor:
+// _make_float8_tensor_in_reduce_ex(data, fp8_dtype, scale_inv, dtype, shape, data_transpose).
+std::optional<LowBitTensor> engine_tensor(const ObjectData& object) {
+  constexpr std::string_view kTensors = "transformer_engine.pytorch.tensor.";
+  constexpr std::string_view kFloat8 = "_make_float8_tensor_in_reduce_ex";
+  const GlobalName* const name = object.callable.as_global();
+  if (object.by_new || name == nullptr || !name->module.starts_with(kTensors) ||
+      !name->name.starts_with("_make_"))
+    return std::nullopt;
+  const std::string cls = "Transformer Engine's tensor of " + name->module;
+  if (name->name != kFloat8) {
+    throw Error(ErrorCode::kUnsupported,
+                cat(cls,
+                    ", which only that library takes apart; load it there, and save its "
+                    "dequantize()"));
+  }
+  const auto args = object.args.items();
+  const GlobalName* const dtype = args.size() != 6 ? nullptr : args[3].as_global();
+  const auto type = dtype == nullptr || dtype->module != "torch"
+                        ? std::nullopt
+                        : dtype_from_torch_name(dtype->name);
+  const auto code = args.size() != 6 ? std::nullopt : engine_dtype(args[1]);
+  const auto shape = args.size() != 6 ? std::nullopt : shape_of(args[4]);
+  if (!type || !code || !shape || !can_cast(DType::kFloat32, *type))
+    throw Error(ErrorCode::kMetaType, cat(cls, ": lacks a type, a float8 type or a size"));
+  if (args[0].is_none() && !args[5].is_none()) {
+    throw Error(ErrorCode::kUnsupported,
+                cat(cls, ": holds only its transpose; load it there, and save its dequantize()"));
+  }
+  LowBitTensor tensor;
+  tensor.cls = "transformer_engine.pytorch.tensor.float8_tensor.Float8Tensor";
+  tensor.dtype = *type;
+  tensor.shape = *shape;
+  tensor.code = *code;
+  tensor.codes = part_of(cls, &args[0], "data", DType::kUInt8);
+  tensor.scale = part_of(cls, &args[2], "scale_inv", DType::kFloat32);
+  if (tensor.codes.shape != tensor.shape || numel_of(tensor.shape) == 0 ||
+      tensor.scale.shape != std::vector<std::int64_t>{1}) {
+    throw Error(ErrorCode::kShape, cat(cls, ": data have shape ", shape_text(tensor.codes.shape),
+                                       " and scale_inv ", shape_text(tensor.scale.shape),
+                                       ", expected ", shape_text(tensor.shape), " and [1]"));
+  }
+  return tensor;
+}
+
 // The elements of a low-bit tensor as floats.
 class LowBitSource : public ByteSource {
  public:
@@ -67,6 +134,7 @@ class LowBitSource : public ByteSource {
                std::optional<ChunkData> table)
       : cls_(tensor.cls),
         dtype_(tensor.dtype),
+        code_(tensor.code),
         nibbles_(tensor.nibbles),
         numel_(numel_of(tensor.shape)),
         block_(numel_ / static_cast<std::uint64_t>(tensor.scale.shape[0])),
@@ -155,7 +223,7 @@ class LowBitSource : public ByteSource {
     if (!table_) {
       const auto codes = std::span(bytes).first(out.size());
       read_elements(codes_, first, codes);
-      cast(DType::kFloat8E4M3FN, codes, DType::kFloat32, std::as_writable_bytes(out));
+      cast(code_, codes, DType::kFloat32, std::as_writable_bytes(out));
       return;
     }
     const unsigned shift = nibbles_ ? 1 : 0;
@@ -173,6 +241,7 @@ class LowBitSource : public ByteSource {
 
   std::string cls_;
   DType dtype_;
+  DType code_;  // without a table
   bool nibbles_;
   std::uint64_t numel_;
   std::uint64_t block_;  // elements per scale
@@ -188,7 +257,9 @@ class LowBitSource : public ByteSource {
 std::optional<LowBitTensor> low_bit_tensor(const Value& value) {
   // _rebuild_from_type_v2(_rebuild_wrapper_subclass, class, (class, dtype, size, ...), attributes)
   const ObjectData* object = value.as_object();
-  if (object == nullptr || object->by_new || object->callable.as_global() == nullptr ||
+  if (object == nullptr) return std::nullopt;
+  if (auto tensor = engine_tensor(*object)) return tensor;
+  if (object->by_new || object->callable.as_global() == nullptr ||
       static_cast<TorchGlobal>(object->callable.global_tag()) != TorchGlobal::kRebuildFromTypeV2)
     return std::nullopt;
   const auto args = object->args.items();
@@ -215,10 +286,11 @@ std::optional<LowBitTensor> low_bit_tensor(const Value& value) {
   tensor.dtype = *type;
   tensor.shape = *shape;
   tensor.nibbles = known->table == kNibbleTable;
-  tensor.codes = part_of(tensor.cls, args[3], "codes",
+  tensor.codes = part_of(tensor.cls, member(args[3], "codes"), "codes",
                          known->table == 0 ? DType::kFloat8E4M3FN : DType::kUInt8);
-  tensor.scale = part_of(tensor.cls, args[3], "scale", DType::kFloat32);
-  if (known->table != 0) tensor.table = part_of(tensor.cls, args[3], "qmap", DType::kFloat32);
+  tensor.scale = part_of(tensor.cls, member(args[3], "scale"), "scale", DType::kFloat32);
+  if (known->table != 0)
+    tensor.table = part_of(tensor.cls, member(args[3], "qmap"), "qmap", DType::kFloat32);
 
   const auto numel = static_cast<std::int64_t>(numel_of(tensor.shape));
   const bool packed = tensor.nibbles && tensor.codes.shape.size() == 1 && numel % 2 == 0 &&

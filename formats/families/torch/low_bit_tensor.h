@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads optimizer states that torchao keeps in 8 or 4 bits per element, with a scale for each
-// block, as the floating tensors that they represent, like torch.distributed.checkpoint.
+// block, and Transformer Engine's FP8 parameters, with one scale, as the floating tensors that they
+// represent, like torch.distributed.checkpoint.
 // Source: torchao/optim/subclass_8bit.py, subclass_4bit.py, subclass_fp8.py and quant_utils.py of
-// torchao 0.18; docs/formats/dcp.md.
+// torchao 0.18; transformer_engine/pytorch/tensor/float8_tensor.py and
+// storage/float8_tensor_storage.py of Transformer Engine 2.20; docs/formats/dcp.md.
 #pragma once
 
 #include <optional>
@@ -21,14 +23,16 @@ struct LowBitTensor {
   std::string cls;  // its class, with the module
   DType dtype = DType::kFloat32;
   std::vector<std::int64_t> shape;
-  TensorValue codes;                 // row-major; two in a byte if `nibbles`, the high one first
-  TensorValue scale;                 // one for each run of numel / scales elements, float32
-  std::optional<TensorValue> table;  // float32; none: the codes are float8_e4m3fn
+  TensorValue codes;                  // row-major; two in a byte if `nibbles`, the high one first
+  TensorValue scale;                  // one for each run of numel / scales elements, float32
+  std::optional<TensorValue> table;   // float32; none: the codes are floats
+  DType code = DType::kFloat8E4M3FN;  // of codes that are floats
   bool nibbles = false;
 };
 
 // Returns nothing if `value` is not of such a class.  Lifetime: that of `value`.
-// Throws: kMetaType, kShape, kDtype if the parts of the tensor do not match.
+// Throws: kMetaType, kShape, kDtype if the parts of the tensor do not match; kUnsupported for
+// Transformer Engine's other classes, and for a tensor that holds only its transpose.
 std::optional<LowBitTensor> low_bit_tensor(const Value& value);
 
 // Returns the elements, of `tensor.dtype` and row-major, computed while they are read.  The records

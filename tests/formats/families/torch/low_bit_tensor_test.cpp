@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "formats/families/torch/low_bit_tensor.h"
 
+#include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <functional>
 
 #include <gmock/gmock.h>
@@ -206,6 +208,77 @@ TEST_F(LowBitTensorTest, a_flipped_bit_of_any_part_is_found) {
     }
   }
 }
+
+// FP8 parameters by Transformer Engine's own classes (tests/data/make_transformer_engine.py).
+class EngineTensorTest : public testing::TestWithParam<const char*> {
+ protected:
+  static std::filesystem::path folder() { return test::data_path("producers/transformer_engine"); }
+  static std::vector<std::byte> bytes_of(const Checkpoint& checkpoint, const std::string& key) {
+    const auto found = std::ranges::find(checkpoint.index().tensors, key, &TensorEntry::key);
+    const ChunkData data = checkpoint.chunk(*found, 0);
+    std::vector<std::byte> out(found->bytes());
+    data.source->read_at(data.storage_offset, out);
+    return out;
+  }
+  // The object of the first tensor in the folder, with an argument replaced.
+  static Value edited(std::size_t argument, const Value& value) {
+    const auto checkpoint = open_checkpoint(folder() / GetParam());
+    const auto found =
+        std::ranges::find(checkpoint->index().tensors, "model.e4m3", &TensorEntry::key);
+    const Location place = found->chunks.location(0);
+    const auto file = file_at(folder() / GetParam() / "__0_0.distcp");
+    const TorchFile item = read_torch_file(SourceRange(file, place.offset, place.length));
+    ObjectData object = *item.root.as_object();
+    std::vector<Value> args(object.args.items().begin(), object.args.items().end());
+    if (argument < args.size()) args[argument] = value;
+    object.args = Value::tuple(std::move(args));
+    return Value::object(std::move(object));
+  }
+  static void expect_refused(ErrorCode code, std::string_view said, std::size_t argument,
+                             const Value& value) {
+    test::expect_error(code, said, [&] { low_bit_tensor(edited(argument, value)); });
+  }
+};
+
+TEST_P(EngineTensorTest, elements_are_those_that_it_dequantizes_to) {
+  const auto checkpoint = open_checkpoint(folder() / GetParam());
+  const auto truth = open_checkpoint(folder() / "truth.pt");
+  for (const std::string key : {"model.e4m3", "model.e5m2", "model.bias"})
+    EXPECT_EQ(bytes_of(*checkpoint, key), bytes_of(*truth, key)) << key;
+  EXPECT_TRUE(checkpoint->verify({}).findings.empty());
+}
+
+TEST_P(EngineTensorTest, parts_that_do_not_match_are_refused) {
+  const Value whole = edited(9, Value());
+  ASSERT_TRUE(low_bit_tensor(whole));
+  EXPECT_EQ(low_bit_tensor(whole)->code, DType::kFloat8E4M3FN);
+  expect_refused(ErrorCode::kMetaType, "has no tensor 'data'", 0, Value());
+  expect_refused(ErrorCode::kMetaType, "lacks a type", 1, Value::integer(7));
+  expect_refused(ErrorCode::kMetaType, "has no tensor 'scale_inv'", 2, Value());
+  expect_refused(ErrorCode::kDtype, "scale_inv is uint8, expected float32", 2,
+                 whole.as_object()->args.items()[0]);
+  expect_refused(ErrorCode::kDtype, "data is float32, expected uint8", 0,
+                 whole.as_object()->args.items()[2]);
+  expect_refused(ErrorCode::kMetaType, "lacks a type", 3, Value::integer(7));
+  expect_refused(ErrorCode::kShape, "data have shape [8, 32]", 4,
+                 Value::tuple({Value::integer(256)}));
+}
+
+TEST_P(EngineTensorTest, its_other_forms_are_refused_by_name) {
+  ObjectData transposed = *edited(0, Value()).as_object();
+  std::vector<Value> args(transposed.args.items().begin(), transposed.args.items().end());
+  args[5] = args[2];
+  transposed.args = Value::tuple(std::move(args));
+  test::expect_error(ErrorCode::kUnsupported, "holds only its transpose",
+                     [&] { low_bit_tensor(Value::object(std::move(transposed))); });
+  ObjectData other = *edited(9, Value()).as_object();
+  other.callable = Value::global("transformer_engine.pytorch.tensor.mxfp8_tensor",
+                                 "_make_mxfp8_tensor_in_reduce_ex", 0);
+  test::expect_error(ErrorCode::kUnsupported, "only that library takes apart",
+                     [&] { low_bit_tensor(Value::object(std::move(other))); });
+}
+
+INSTANTIATE_TEST_SUITE_P(ByPython, EngineTensorTest, testing::Values("by_name", "by_value"));
 
 }  // namespace
 }  // namespace fsdp::formats
