@@ -110,7 +110,7 @@ room(formats runs base store files outputs pickle model checkpoint content safet
 wing(formats changes)
 room(formats arithmetic base)
 room(formats arrays base pickle model checkpoint content arithmetic)
-room(formats edit base pickle model checkpoint content checks rewrite arrays)
+room(formats edit base pickle model checkpoint content checks rewrite arrays hf)
 room(formats lora base files pickle model checkpoint content arithmetic arrays)
 room(formats map base pickle model checkpoint content rewrite arrays)
 room(formats megatron base pickle model checkpoint content rewrite arrays)

@@ -36,7 +36,7 @@ constexpr OptionMeaning kOptions[] = {
     {"--drop-values", "", "safetensors: leave out values that are not tensors"},
     {"-n,--dry-run", "", "Say what would be done, and do nothing"},
     {"--dtype", "DTYPE", "Cast floating tensors: float32 (fp32), bfloat16 (bf16), ..."},
-    {"--ema", "", "Export the averages of the model's weights instead of the weights"},
+    {"--ema", "", "Take averages of the model's weights instead of the weights"},
     {"--embedding", "GLOB",
      "Weights of embeddings, beside those of usual names such as embed_tokens"},
     {"--exclude", "GLOB", "Leave out keys that match GLOB"},

@@ -151,6 +151,8 @@ std::unique_ptr<Output> plan_accelerate(const Checkpoint& source, const Value& c
     if (!name.empty() && carried.contains(name)) continue;
     if (name == "scheduler") {
       output->add_file("scheduler.bin", value);
+    } else if (is_trainer_file(name + ".pkl")) {
+      output->add_file(name + ".pkl", value);
     } else if (options.drop_values) {
       output->drop_value();
     } else {

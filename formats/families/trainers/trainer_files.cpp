@@ -25,6 +25,9 @@ namespace fs = std::filesystem;
 constexpr std::array<std::string_view, 5> kStems = {"scheduler", "scaler", "sampler",
                                                     "dl_state_dict", "rng_state"};
 constexpr std::array<std::string_view, 3> kSuffixes = {".pt", ".pth", ".bin"};
+// State of an object that was registered with Accelerate, as averages of weights are.
+constexpr std::string_view kRegistered = "custom_checkpoint";
+constexpr std::string_view kRegisteredSuffix = ".pkl";
 
 std::string stem_of(const std::string& name) {
   return name.substr(0, name.rfind('.'));
@@ -52,6 +55,8 @@ std::optional<std::int64_t> number_behind(std::string_view text) {
 
 bool is_trainer_file(const std::string& name) {
   const std::string stem = stem_of(name);
+  if (stem.starts_with(kRegistered) && name.substr(stem.size()) == kRegisteredSuffix)
+    return number_behind(std::string_view(stem).substr(kRegistered.size())).has_value();
   return std::ranges::any_of(kStems,
                              [&](std::string_view base) {
                                return stem.starts_with(base) &&

@@ -19,7 +19,7 @@ namespace fsdp::formats {
 std::optional<std::int64_t> number_behind(std::string_view text);
 
 // Returns whether the name is that of such a file: scheduler, scaler, sampler, dl_state_dict or
-// rng_state, perhaps with "_<number>", as .pt, .pth or .bin.
+// rng_state, perhaps with "_<number>", as .pt, .pth or .bin; or custom_checkpoint_<number>.pkl.
 bool is_trainer_file(const std::string& name);
 
 struct TrainerFiles {

@@ -37,7 +37,7 @@ from ._results import (Answer, BuiltinMap, BuiltinMaps, Chunk, ComparedFile, Com
 from ._verbs import (average, consolidate, convert, diff, export_model, extract, extract_lora, groups, import_model, inspect,
                      inspect_globals, inspect_run, latest, map_model, map_rules, maps, merge_lora, prune, quantization, rekey, rename,
                      reshard, resize_vocab, salvage, seal, set_values, shard, stats, verify, verify_run)
-from ._written import (Averaged, EditedGroup, EditedOptimizer, Exported, ExtractedAdapter, ExtractedWeight, GroupsEdited,
+from ._written import (Averaged, Averages, EditedGroup, EditedOptimizer, Exported, ExtractedAdapter, ExtractedWeight, GroupsEdited,
                        Imported, LostChunk, MapStep, MapTensor, Mapped, Merged, OptimizerKeys, OptionChange, Output, Rekeyed, Rename,
                        Renamed, Resharded, ResizedTensor, RuleScope, Salvaged, SalvagedKey, SourceFile, TakenKey, UnreadFile, ValueChange, ValuesSet, VocabularyResized, Written)
 
@@ -56,7 +56,7 @@ def __getattr__(name: str) -> _Any:
 
 # Without open, export and set: `import *` must not replace Python's own.
 __all__ = ["Checkpoint", "HeldTensor", "LazyTensor", "Name", "Object", "Answer", "Averaged", "BuiltinMap", "BuiltinMaps", "Chunk", "ComparedFile", "Comparison", "Difference", "DtypeStats",
-           "EditedGroup", "EditedOptimizer", "Exported", "ExtractedAdapter", "ExtractedFile", "ExtractedWeight", "Extraction",
+           "Averages", "EditedGroup", "EditedOptimizer", "Exported", "ExtractedAdapter", "ExtractedFile", "ExtractedWeight", "Extraction",
            "File", "Finding", "FsdpCkptError", "Gate", "GlobalName", "Globals", "Group", "GroupsEdited", "HubComparison", "Imported",
            "Inspection", "Kept", "Latest", "Listed", "LostChunk", "MapStep", "MapTensor", "Mapped", "Merged", "OptimizerKeys",
            "NotCompared", "OptionChange", "Output", "Part", "PassedOver", "Progress", "Pruned", "QuantizationLoss", "QuantizationState", "QuantizedScheme", "Rekeyed", "Removed", "Rename",

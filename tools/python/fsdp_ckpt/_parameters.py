@@ -29,7 +29,7 @@ _MEANINGS: Dict[str, str] = {
     "drop_values": "safetensors: leave out values that are not tensors",
     "dry_run": "say what would be done, and do nothing",
     "dtype": 'cast floating tensors: "float32", "bfloat16", ...; integers stay',
-    "ema": "export the averages of the model's weights instead of the weights",
+    "ema": "take averages of the model's weights instead of the weights",
     "embedding": "a glob or several: weights of embeddings, beside those of usual names such as embed_tokens",
     "exclude": "a glob or several: leave out keys that match",
     "fail_on": 'raise for a tensor with "nan", "inf", or only "zero"s; one word or several',

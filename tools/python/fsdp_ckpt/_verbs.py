@@ -194,28 +194,30 @@ def salvage(path: Path, out: Path, *, from_: Optional[Path] = None, step: Option
 
 @documented
 def consolidate(path: Path, out: Path, *, to: Optional[str] = None, dtype: Optional[str] = None, strip_prefix: Globs = None,
-                max_shard_size: Size = None, drop_values: bool = False, names_from: Optional[Path] = None, dry_run: bool = False,
+                max_shard_size: Size = None, drop_values: bool = False, names_from: Optional[Path] = None, ema: bool = False,
+                names: Optional[Path] = None, dry_run: bool = False,
                 force: bool = False, sync: bool = True, resume: bool = False, seal: bool = False, keys: Globs = None,
                 exclude: Globs = None, allow_global: Globs = None, threads: Optional[int] = None, max_memory: Size = None,
                 progress: OnProgress = None, check: bool = True) -> Output:
     """Joins a sharded checkpoint into one full state dict."""
     return _asked(Output, "consolidate", [_path(path), _path(out)], {
         "to": to, "dtype": dtype, "strip_prefix": strip_prefix, "max_shard_size": max_shard_size, "drop_values": drop_values,
-        "names_from": names_from, "dry_run": dry_run, "force": force, "sync": sync, "resume": resume, "seal": seal, "keys": keys,
+        "names_from": names_from, "ema": ema, "names": names, "dry_run": dry_run, "force": force, "sync": sync, "resume": resume,
+        "seal": seal, "keys": keys,
         "exclude": exclude, "allow_global": allow_global, "threads": threads, "max_memory": max_memory}, progress, check)
 
 
 @documented
 def convert(path: Path, out: Path, *, to: Optional[str] = None, world_size: Optional[int] = None, dtype: Optional[str] = None,
             strip_prefix: Globs = None, max_shard_size: Size = None, drop_values: bool = False, names_from: Optional[Path] = None,
-            dry_run: bool = False, force: bool = False, sync: bool = True, resume: bool = False, seal: bool = False,
+            ema: bool = False, names: Optional[Path] = None, dry_run: bool = False, force: bool = False, sync: bool = True, resume: bool = False, seal: bool = False,
             keys: Globs = None, exclude: Globs = None, allow_global: Globs = None, threads: Optional[int] = None,
             max_memory: Size = None, progress: OnProgress = None, check: bool = True) -> Output:
     """Writes a checkpoint in another format."""
     return _asked(Output, "convert", [_path(path), _path(out)], {
         "to": to, "world_size": world_size, "dtype": dtype, "strip_prefix": strip_prefix, "max_shard_size": max_shard_size,
-        "drop_values": drop_values, "names_from": names_from, "dry_run": dry_run, "force": force, "sync": sync, "resume": resume,
-        "seal": seal, "keys": keys, "exclude": exclude, "allow_global": allow_global, "threads": threads,
+        "drop_values": drop_values, "names_from": names_from, "ema": ema, "names": names, "dry_run": dry_run, "force": force,
+        "sync": sync, "resume": resume, "seal": seal, "keys": keys, "exclude": exclude, "allow_global": allow_global, "threads": threads,
         "max_memory": max_memory}, progress, check)
 
 
@@ -289,7 +291,7 @@ def map_model(rules: Path, path: Path, out: Path, *, parameters: Optional[Mappin
 
 @documented
 def export_model(path: Path, out: Path, *, to: str = "hf", map: Optional[Path] = None, parameters: Optional[Mapping[str, int]] = None,
-                 config: Optional[Path] = None, model: Optional[str] = None, ema: bool = False, dequantize: bool = False, quantize: Optional[str] = None,
+                 config: Optional[Path] = None, model: Optional[str] = None, ema: bool = False, names: Optional[Path] = None, dequantize: bool = False, quantize: Optional[str] = None,
                  quantize_dialect: Optional[str] = None, quantize_skip: Globs = None, incomplete: bool = False,
                  dtype: Optional[str] = None, max_shard_size: Size = None, strip_prefix: Globs = None, read_again: bool = False, dry_run: bool = False, force: bool = False,
                  sync: bool = True, resume: bool = False, seal: bool = False, keys: Globs = None, exclude: Globs = None,
@@ -297,7 +299,7 @@ def export_model(path: Path, out: Path, *, to: str = "hf", map: Optional[Path] =
     """Writes the model as the folder that from_pretrained loads, the verb `export`; `read_again` is its --check."""
     return _asked(Exported, "export", [_path(path), _path(out)], {
         "to": to, "map": map, "set": _assignments(parameters),
-        "config": config, "model": model, "ema": ema, "dequantize": dequantize, "quantize": quantize, "quantize_dialect": quantize_dialect,
+        "config": config, "model": model, "ema": ema, "names": names, "dequantize": dequantize, "quantize": quantize, "quantize_dialect": quantize_dialect,
         "quantize_skip": quantize_skip, "incomplete": incomplete, "dtype": dtype,
         "max_shard_size": max_shard_size, "strip_prefix": strip_prefix, "check": read_again, "dry_run": dry_run,
         "force": force, "sync": sync, "resume": resume,

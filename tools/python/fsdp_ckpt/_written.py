@@ -152,6 +152,18 @@ class Quantized:
 
 
 @dataclass(frozen=True)
+class Averages:
+    place: str
+    what: str
+    model: str
+    parameters: int
+    computed: int
+    order: Optional[str]   # None if names are stored
+    assumed: bool
+    kept: List[str]
+
+
+@dataclass(frozen=True)
 class Exported(Written):
     model: str
     left_out_values: int
@@ -169,6 +181,7 @@ class Exported(Written):
     steps: Optional[List[MapStep]] = None
     optimizers: Optional[int] = None
     dropped_optimizers: Optional[int] = None
+    averages: Optional[Averages] = None
 
 
 @dataclass(frozen=True)
@@ -303,6 +316,7 @@ class Output(Written):
     renames: Optional[List[Rename]] = None
     dropped: Optional[int] = None
     dropped_keys: Optional[List[str]] = None
+    averages: Optional[Averages] = None
 
 
 @dataclass(frozen=True)

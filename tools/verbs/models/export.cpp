@@ -49,7 +49,7 @@ class ExportVerb : public Verb {
                 ", or a folder that also has its tokenizer, to copy; those beside PATH or in the "
                 "run if not given; or none");
     options.add("--model", &request_.model);
-    options.add("--ema", &request_.average);
+    declare_averages(options, request_.average);
     options.add("--dtype", &conversion_.dtype, "; integers stay");
     options.add("--max-shard-size", &conversion_.max_shard_bytes, "; 5GB if not given");
     options.add("--strip-prefix", &conversion_.strip_prefixes, "; auto if not given");
@@ -61,7 +61,9 @@ class ExportVerb : public Verb {
 
   bool divides() const override { return true; }
   int run(const CommonOptions& common, const Streams& streams) override {
-    if (request_.average && !request_.model.empty())
+    if (!request_.average.names.empty() && !request_.average.asked)
+      throw Error(ErrorCode::kUsage, "--names is for the averages that --ema takes");
+    if (request_.average.asked && !request_.model.empty())
       throw Error(ErrorCode::kUsage, "--ema and --model both say which weights: leave one out");
     Companions companions = companions_for(config_, common.path);
     if (!quantization_.scheme.empty() && !companions.config)

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/verbs/models/named_model.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
+#include "formats/changes/edit/averaged_weights.h"
 #include "formats/changes/map/fitting.h"
 #include "formats/families/hf/architecture_fit.h"
 #include "formats/families/hf/flat_models.h"
@@ -78,14 +80,12 @@ class Naming {
   // on request.
   FoundModel chosen(const Value& content) const {
     if (!request_.model.empty()) return formats::hf::find_model(source_, content, request_.model);
-    std::vector<FoundModel> models = formats::hf::find_models(content);
+    std::vector<FoundModel> models = formats::models_of(content, request_.average.asked);
+    const std::vector<FoundModel> rest = formats::models_of(content, !request_.average.asked);
     std::string others;
-    std::erase_if(models, [&](const FoundModel& model) {
-      if (formats::hf::is_average(model.place) == request_.average) return false;
+    for (const FoundModel& model : rest)
       others += (others.empty() ? "" : ", ") + formats::quote(model.place, kNameBytes);
-      return true;
-    });
-    if (models.empty() && (request_.average || !others.empty())) throw no_model(others);
+    if (models.empty() && (request_.average.asked || !others.empty())) throw no_model(others);
     if (architecture_ && models.size() > 1) {
       std::vector<FoundModel> fitting;
       for (const FoundModel& model : models) {
@@ -100,18 +100,26 @@ class Naming {
       if (fitting.size() == 1) models = std::move(fitting);
     }
     if (models.size() != 1) return formats::hf::find_model(source_, content, "");
+    if (request_.average.asked && rest.size() == 1) {
+      std::vector<std::string> kept;
+      models[0].tensors = in_context(source_.description().path, [&] {
+        return formats::with_buffers_of(rest[0], models[0], kept);
+      });
+      note_kept_buffers(kept, extras_);
+    }
     if (formats::loose_state(models[0].tensors)) formats::refuse_loose_states(source_, content);
     if (!others.empty()) {
       extras_.lines.push_back(cat("left out: ", others,
-                                  request_.average ? ": no averages of weights"
-                                                   : ": averages of weights, --ema takes them"));
+                                  request_.average.asked
+                                      ? ": no averages of weights"
+                                      : ": averages of weights, --ema takes them"));
     }
     return std::move(models[0]);
   }
 
   Error no_model(const std::string& others) const {
     const std::string where = cat(source_.description().path, ": ");
-    if (request_.average) {
+    if (request_.average.asked) {
       return Error(ErrorCode::kKey,
                    cat(where, "no model's key marks averages of weights",
                        others.empty() ? "" : "; there are " + others, "; --model names one"));
@@ -258,6 +266,23 @@ class Naming {
 NamedModel named_model(const formats::Checkpoint& source, const Value& content,
                        const std::string& path, Companions& companions, const ModelRequest& request,
                        ReportExtras& extras) {
+  if (request.average.asked) {
+    const auto sources =
+        in_context(source.description().path, [&] { return formats::average_sources(content); });
+    // A model of averages is exported as it is, with the buffers that it lacks.
+    if (!std::ranges::all_of(sources, &formats::AverageSource::model)) {
+      ModelRequest weights = request;
+      weights.average = {};
+      Changed taken = averaged_change(source, content, request.average, extras);
+      const formats::Checkpoint& own = taken.checkpoint ? *taken.checkpoint : source;
+      NamedModel out = named_model(own, taken.content, path, companions, weights, extras);
+      out.averaged = taken.checkpoint;
+      if (out.result.checkpoint == nullptr) out.result.checkpoint = out.averaged;
+      return out;
+    }
+    if (!request.average.names.empty() && !sources.empty())
+      throw names_are_stored(source, sources[0].place);
+  }
   const auto merge = merged_held_adapter(source, content, path, companions, extras);
   extras.members.emplace_back("merged", merge ? merge->merged : 0);
   NamedModel out = Naming(merge ? *merge->checkpoint : source, companions, request, extras)

@@ -9,6 +9,7 @@
 #include "formats/changes/map/mapping.h"
 #include "formats/families/hf/companions.h"
 #include "tools/verbs/models/map_choice.h"
+#include "tools/verbs/writing/averaging.h"
 #include "tools/verbs/writing/conversion.h"
 
 namespace fsdp::cli {
@@ -17,7 +18,7 @@ struct ModelRequest {
   std::string model;  // its key; empty: the only one, or the one that fits the configuration
   std::string map;    // a built-in map, a file of rules, or "none"; empty: chosen by names
   MapChoice choice;
-  bool average = false;     // take the averages of its weights
+  AverageRequest average;   // take the averages of its weights
   bool incomplete = false;  // tensors may be missing
   bool dry_run = false;
 };
@@ -32,6 +33,8 @@ struct NamedModel {
   std::vector<formats::map::MapStep> steps;
   // The checkpoint with its adapter merged; nullptr if it held none.
   std::shared_ptr<const formats::Checkpoint> merged = nullptr;
+  // The checkpoint with averages that are computed; nullptr if there are none.
+  std::shared_ptr<const formats::Checkpoint> averaged = nullptr;
 };
 
 // Returns the tensors of the model, with the adapter that the checkpoint at `path` holds merged

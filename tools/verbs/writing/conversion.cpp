@@ -287,8 +287,8 @@ Prepared prepare_conversion(const std::string& format, const ConversionOptions& 
   std::unique_ptr<formats::Checkpoint> opened =
       open_source(common.path, common, streams, conversion.names_from);
   // Tensors inside values become tensors of the checkpoint if the format cannot hold them
-  // otherwise, or if they are to be cast like all others.
-  if (format == "safetensors" || (dtype && format == "pt"))
+  // otherwise, or if they are to be cast like all others, or looked for.
+  if (format == "safetensors" || ((dtype || conversion.whole_tensors) && format == "pt"))
     opened = with_tensors_apart(std::move(opened), common);
   Prepared out;
   out.source = std::move(opened);

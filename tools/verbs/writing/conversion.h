@@ -33,8 +33,9 @@ struct ConversionOptions {
   std::string names_from;
   // The verb needs the names of modules, which Megatron-Core's folders join.
   bool by_module = false;
-  bool with_optimizer =
-      true;  // else an optimizer in buckets is left out: finding it reads all of it
+  // Else an optimizer in buckets is left out: finding it reads all of it.
+  bool with_optimizer = true;
+  bool whole_tensors = false;  // the verb needs tensors inside values as tensors of the checkpoint
 };
 
 // Returns the formats for --to in which any content can be written.

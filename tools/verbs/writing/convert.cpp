@@ -3,8 +3,10 @@
 // layout any other.
 #include <utility>
 
+#include "formats/bytes/base/error.h"
 #include "formats/families/runs/formats.h"
 #include "tools/base/verbs.h"
+#include "tools/verbs/writing/averaging.h"
 #include "tools/verbs/writing/conversion.h"
 
 namespace fsdp::cli {
@@ -23,17 +25,29 @@ class ConvertVerb : public Verb {
   void declare(OptionSet& options) override {
     declare_conversion(options, conversion_, formats_);
     declare_names_from(options, conversion_);
+    declare_averages(options, average_);
     options.add("--resume", &conversion_.writing.resume);
     if (sharded_) declare_world_size(options, conversion_);
   }
   bool divides() const override { return true; }
   int run(const CommonOptions& common, const Streams& streams) override {
-    return convert_checkpoint(name(), conversion_, common, streams);
+    if (!average_.names.empty() && !average_.asked)
+      throw Error(ErrorCode::kUsage, "--names is for the averages that --ema takes");
+    conversion_.whole_tensors = average_.asked;
+    ContentChange change;
+    if (average_.asked) {
+      change = [this](const formats::Checkpoint& source, const formats::Value& content,
+                      ReportExtras& extras) {
+        return averaged_change(source, content, average_, extras);
+      };
+    }
+    return convert_checkpoint(name(), conversion_, common, streams, change);
   }
 
  private:
   std::vector<std::string> formats_;
   bool sharded_;
+  AverageRequest average_;
   ConversionOptions conversion_;
 };
 

@@ -5,13 +5,13 @@
 #include <map>
 
 #include "formats/bytes/base/error.h"
-#include "formats/bytes/base/json.h"
 #include "formats/bytes/base/text.h"
 #include "formats/front/open.h"
 #include "formats/state/content/content.h"
 #include "tools/base/reading.h"
 #include "tools/base/verbs.h"
 #include "tools/verbs/writing/conversion.h"
+#include "tools/verbs/writing/given_names.h"
 #include "tools/verbs/writing/name_report.h"
 #include "tools/verbs/writing/rewriting.h"
 
@@ -22,33 +22,6 @@ using formats::cat;
 using formats::OptimizerForm;
 using formats::ParameterOrder;
 using formats::RekeyedOptimizer;
-
-// Parses one name per line, or a JSON list.
-std::vector<std::string> parse_names(const std::string& text) {
-  std::vector<std::string> names;
-  const std::size_t first = text.find_first_not_of(" \t\r\n");
-  if (first != std::string::npos && text[first] == '[') {
-    const formats::Json json = formats::parse_json(text);
-    for (const formats::Json& name : *json.as_array()) {
-      if (name.as_string() == nullptr) {
-        throw Error(ErrorCode::kJson, cat("name ", names.size() + 1, " is ",
-                                          formats::json_kind(name), ", expected a string"));
-      }
-      names.push_back(*name.as_string());
-    }
-    return names;
-  }
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t end = std::min(text.find('\n', at), text.size());
-    std::string line = text.substr(at, end - at);
-    at = end + 1;
-    if (line.ends_with('\r')) line.pop_back();
-    if (!formats::is_utf8(line))
-      throw Error(ErrorCode::kUtf8, cat("name ", names.size() + 1, " is not UTF-8"));
-    if (!line.empty()) names.push_back(std::move(line));
-  }
-  return names;
-}
 
 class RekeyVerb : public Verb {
  public:
@@ -132,18 +105,9 @@ class RekeyVerb : public Verb {
       }
     }
     if (names_.empty()) return of_model;
-    try {
-      ParameterOrder order;
-      order.origin = formats::escape(names_);
-      order.for_ids = true;
-      for (std::string& name : parse_names(read_text_file(names_)))
-        order.parameters.push_back({std::move(name), std::nullopt});
-      if (order.parameters.empty()) throw Error(ErrorCode::kEmpty, "holds no name");
-      if (of_model) add_shapes(*of_model, order);
-      return order;
-    } catch (const Error& error) {
-      throw error.in(formats::escape(names_));
-    }
+    ParameterOrder order = read_names(names_);
+    if (of_model) in_context(formats::escape(names_), [&] { add_shapes(*of_model, order); });
+    return order;
   }
 
   // With both options, the names give the numbers and the model gives the shapes.
