@@ -8,6 +8,7 @@
 #include "formats/state/content/object_fields.h"
 #include "formats/state/content/state_parts.h"
 #include "formats/state/content/tensor_value.h"
+#include "formats/state/rewrite/rekey.h"
 
 namespace fsdp::formats {
 namespace {
@@ -98,6 +99,19 @@ TrainerState trainer_state(const Value& root) {
   }
   if (bare) state.models.insert(state.models.begin(), Value::dict(std::move(model)));
   return state;
+}
+
+TrainerState trainer_state_of(const Checkpoint& source, const Value& content, OptimizerForm form) {
+  const std::vector<StatePart> parts = state_parts_of(content);
+  const bool optimizers =
+      std::ranges::any_of(parts, [](const StatePart& part) { return part.is_optimizer(); });
+  if (!optimizers) return trainer_state(content);
+  try {
+    return trainer_state(rekey_content(source, content, {form, std::nullopt}).content);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kRekeyAmbiguous) throw;
+    throw Error(error.code(), error.what(), {Remedy::kRekeyFirst});
+  }
 }
 
 Value lightning_sharded(const TrainerState& state, const std::string& model_key) {

@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "formats/containers/pickle/value.h"
+#include "formats/state/checkpoint/checkpoint.h"
+#include "formats/state/rewrite/optimizer_state.h"
 
 namespace fsdp::formats {
 
@@ -19,6 +21,10 @@ struct TrainerState {
 // Divides a state dict.  Throws: kUnsupported if an optimizer is flattened (callers must combine it
 // first), or if parts lie so deep that there is no place for the rest around them.
 TrainerState trainer_state(const Value& root);
+
+// Returns the same, with all optimizers in the form `form`.  Throws: what rekey_content throws; the
+// remedy of an order that is not known is rekey.
+TrainerState trainer_state_of(const Checkpoint& source, const Value& content, OptimizerForm form);
 
 // Returns the DCP content of Lightning's folders: `model` (named so by FSDPStrategy) and
 // `optimizer_0`, ... Throws: kUnsupported unless there is exactly one model.

@@ -16,25 +16,9 @@
 #include "formats/families/trainers/trainer_files.h"
 #include "formats/families/trainers/trainers.h"
 #include "formats/state/content/content.h"
-#include "formats/state/content/state_parts.h"
-#include "formats/state/rewrite/rekey.h"
 
 namespace fsdp::formats {
 namespace {
-
-// Returns the parts of `content`, with all optimizers in the form `form`.
-TrainerState state_of(const Checkpoint& source, const Value& content, OptimizerForm form) {
-  const std::vector<StatePart> parts = state_parts_of(content);
-  const bool optimizers =
-      std::ranges::any_of(parts, [](const StatePart& part) { return part.is_optimizer(); });
-  if (!optimizers) return trainer_state(content);
-  try {
-    return trainer_state(rekey_content(source, content, {form, std::nullopt}).content);
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::kRekeyAmbiguous) throw;
-    throw Error(error.code(), error.what(), {Remedy::kRekeyFirst});
-  }
-}
 
 std::string top_of(const KeyPath& path) {
   const auto* const top = path.empty() ? nullptr : std::get_if<std::string>(&path[0]);
@@ -124,7 +108,7 @@ CarriedFiles carried_beside(const Checkpoint& source, const TrainerState& state,
 std::unique_ptr<Output> plan_accelerate(const Checkpoint& source, const Value& content,
                                         const std::filesystem::path& destination,
                                         const FrameworkOptions& options) {
-  const TrainerState state = state_of(source, content, OptimizerForm::kNames);
+  const TrainerState state = trainer_state_of(source, content, OptimizerForm::kNames);
   const bool carries = options.beside && source.description().format == "accelerate" &&
                        !options.drop_values && is_folder(options.beside->folder);
   OutputOptions how = options.output;
@@ -168,7 +152,7 @@ std::unique_ptr<Output> plan_accelerate(const Checkpoint& source, const Value& c
 std::unique_ptr<Output> plan_lightning_folder(const Checkpoint& source, const Value& content,
                                               const std::filesystem::path& destination,
                                               const FrameworkOptions& options) {
-  const TrainerState state = state_of(source, content, OptimizerForm::kNames);
+  const TrainerState state = trainer_state_of(source, content, OptimizerForm::kNames);
   // A folder with the key state_dict comes from ModelParallelStrategy, which requires that name.
   const bool of_lightning = source.description().layout == "lightning";
   const bool state_dict = of_lightning && content.find("state_dict") != nullptr;
@@ -182,7 +166,7 @@ std::unique_ptr<Output> plan_lightning_folder(const Checkpoint& source, const Va
 std::unique_ptr<Output> plan_lightning_file(const Checkpoint& source, const Value& content,
                                             const std::filesystem::path& destination,
                                             const FrameworkOptions& options) {
-  const TrainerState state = state_of(source, content, OptimizerForm::kIds);
+  const TrainerState state = trainer_state_of(source, content, OptimizerForm::kIds);
   return plan_torch_output(source, lightning_file(state), destination, options.output);
 }
 

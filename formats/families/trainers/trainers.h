@@ -141,7 +141,32 @@ bool is_trainer_folder(const Listing& folder);
 // Throws: what the readers of the parts throw.
 std::unique_ptr<StoredCheckpoint> open_trainer_folder(const std::filesystem::path& folder);
 
+
 }  // namespace trainer
+
+// A checkpoint of LeRobot: pretrained_model/ with the policy, training_state/ with everything else.
+// Source: lerobot/optim/optimizers.py and common/train_utils.py of LeRobot 0.6.1.
+namespace lerobot {
+
+// Returns whether the folder is a training_state/ of LeRobot, or holds one.
+bool is_lerobot_folder(const Listing& folder);
+// Opens either folder: `model`, `optimizer` (`optimizer_NAME` for several), `scheduler`,
+// `training_step` and `rng_state`.  Findings name files that cannot be read, or are missing or left
+// out.  Throws: kIo, kOutOfMemory, kInterrupted.
+std::unique_ptr<StoredCheckpoint> open_lerobot(const std::filesystem::path& folder);
+
+// Plan such a folder: the optimizer by id, as load_optimizer_state takes it, or by name, as FSDP's
+// load_fsdp_optimizer_state does.
+// Throws: kUnsupported naming a value that the files have no place for; what trainer_state_of and
+// safetensors::Writer throw.
+std::unique_ptr<Output> plan_by_id(const Checkpoint& source, const Value& content,
+                                   const std::filesystem::path& destination,
+                                   const FrameworkOptions& options);
+std::unique_ptr<Output> plan_by_name(const Checkpoint& source, const Value& content,
+                                     const std::filesystem::path& destination,
+                                     const FrameworkOptions& options);
+
+}  // namespace lerobot
 
 // Folders by torch_checkpointing: `<item>_<rank>.pt` or other files of each rank, and metadata.pkl.
 namespace torch_checkpointing {

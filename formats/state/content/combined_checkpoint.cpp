@@ -145,7 +145,18 @@ class JoinedCheckpoint : public StoredCheckpoint {
     KeyPath whole;
     if (!part.name.empty()) whole.emplace_back(part.name);
     whole.insert(whole.end(), path.begin() + (part.unwrap && !path.empty() ? 1 : 0), path.end());
-    return whole;
+    if (part.separator == 0) return whole;
+    KeyPath steps;
+    for (const PathStep& step : whole) {
+      const auto* text = std::get_if<std::string>(&step);
+      if (text == nullptr) steps.push_back(step);
+      for (std::size_t at = 0; text != nullptr && at <= text->size();) {
+        const std::size_t end = std::min(text->find(part.separator, at), text->size());
+        steps.emplace_back(text->substr(at, end - at));
+        at = end + 1;
+      }
+    }
+    return steps;
   }
 
   // Keys of the whole by those of a part.

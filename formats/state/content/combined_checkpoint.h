@@ -17,6 +17,7 @@ struct CheckpointPart {
   bool unwrap = false;      // its content has one top-level key of its own, which `name` replaces
   bool one_value = false;   // its content is one value; it has a tree, and no tensor is listed
   std::string folder = {};  // of its files within the whole, "" or with a slash at the end
+  char separator = 0;       // between the steps of a path that are one step in the part; 0: none
 };
 
 // Returns whether every entry is below the top-level key `name`: {"model": ...}.

@@ -72,7 +72,8 @@ bool is_model(std::span<const Value::Entry> entries) {
   for (const auto& [key, value] : entries) {
     if (key.as_string() == nullptr) return false;
     if (is_tensor(value)) {
-      tensors = true;
+      // States of generators alone are not weights.
+      tensors = tensors || key.as_string()->find("rng") == std::string::npos;
     } else if (!is_extra_state(*key.as_string())) {
       return false;
     }

@@ -47,7 +47,7 @@ Changed averaged_change(const formats::Checkpoint& source, const formats::Value&
     extras.lines.push_back(cat("assumed: the list has no names, and its order is that of ",
                                found.order, "; numbers and shapes agree"));
   } else if (!found.order.empty()) {
-    extras.lines.push_back(cat("names: of ids, by the order and the shapes of ", found.order));
+    extras.lines.push_back(cat("names: of ids, by the order of ", found.order, "; shapes agree"));
   }
   note_kept_buffers(found.kept, extras);
   Json::Array kept;
