@@ -9,12 +9,15 @@ deepspeed   trained by deepspeed.initialize, stages 1 to 3; weights by its zero_
 accelerate  saved by accelerate.utils.fsdp_utils from FSDP1 and FSDP2 models; weights by its merge, the rest by PyTorch
 lightning   saved by Trainer and Fabric; read by Lightning's own consolidation
 per_rank    torch.save by each rank; the truth is full_tensor() of each
+transformers           saved by save_pretrained(distributed_checkpoint=True) and save_optimizer_distributed; weights by its consolidation, the
+                       optimizer by PyTorch
 torch_checkpointing    saved by its CheckpointManager; the truth is what its own resharder loads into whole tensors, and its plain load of the rest
 """
 import contextlib
 import json
 import os
 import pathlib
+import shutil
 import socket
 import subprocess
 import sys
@@ -230,6 +233,40 @@ def accelerate_cases(rank, world, out):
         dist.barrier()
 
 
+# ---- transformers
+
+def transformers_cases(rank, world, out):
+    from safetensors.torch import load_file
+    from transformers import LlamaConfig, LlamaForCausalLM
+    from transformers.distributed import DistributedConfig, consolidate_distributed_checkpoint, save_optimizer_distributed
+    dist.init_process_group("gloo")
+    seed = os.path.join(out, f"transformers_seed_w{world}")
+    if rank == 0:
+        torch.manual_seed(0)
+        LlamaForCausalLM(LlamaConfig(vocab_size=26, hidden_size=8, intermediate_size=10, num_hidden_layers=1, num_attention_heads=2,
+                                     num_key_value_heads=1, max_position_embeddings=16)).save_pretrained(seed)
+    dist.barrier()
+    model = LlamaForCausalLM.from_pretrained(seed, distributed_config=DistributedConfig(fsdp_size=world), dtype=torch.float32)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    tokens = torch.arange(8).view(1, 8)
+    model(input_ids=tokens, labels=tokens).loss.backward()
+    optimizer.step()
+    ckpt = os.path.join(out, f"transformers_w{world}", "ckpt")
+    model.save_pretrained(ckpt, distributed_checkpoint=True)
+    save_optimizer_distributed(model, optimizer, os.path.join(ckpt, "optimizer"))
+    dist.barrier()
+    if rank == 0:
+        shutil.rmtree(seed)
+        with tempfile.TemporaryDirectory() as tmp:
+            consolidate_distributed_checkpoint(ckpt, tmp)
+            weights = {}
+            for file in sorted(pathlib.Path(tmp).glob("*.safetensors")):
+                weights.update(load_file(file))
+            dcp_to_torch_save(os.path.join(ckpt, "optimizer"), os.path.join(tmp, "o.pt"))
+            whole = {"model": weights, **torch.load(os.path.join(tmp, "o.pt"), weights_only=False)}
+        write_truth(os.path.dirname(ckpt), whole)
+
+
 # ---- per-rank torch.save
 
 def per_rank_cases(rank, world, out):
@@ -438,7 +475,7 @@ def lightning_cases(rank, world, out):
     dist.barrier()
 
 
-MAKERS = {"deepspeed": (deepspeed_cases, (2, 3)), "accelerate": (accelerate_cases, (2,)), "per_rank": (per_rank_cases, (3, 4)),
+MAKERS = {"deepspeed": (deepspeed_cases, (2, 3)), "accelerate": (accelerate_cases, (2,)), "transformers": (transformers_cases, (2,)), "per_rank": (per_rank_cases, (3, 4)),
           "lightning": (lightning_cases, (1, 2)), "torch_checkpointing": (torch_checkpointing_cases, (1, 2, 3))}
 
 

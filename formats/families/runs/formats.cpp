@@ -81,6 +81,13 @@ std::unique_ptr<Output> trainer_output(const OutputRequest& asked) {
 const std::vector<Format>& format_table() {
   using enum OutputGroup;
   static const std::vector<Format> rows = {
+      {.word = "trainer",
+       .is_folder = trainer::is_distributed_folder,
+       .open_folder =
+           [](const fs::path& folder, const OpenOptions& options) {
+             return trainer::open_distributed_folder(folder, options.allowed_globals,
+                                                     *options.team);
+           }},
       {.word = "dcp",
        .labels = {{"generic", "sharded checkpoint (torch.distributed.checkpoint)"},
                   {"", "sharded checkpoint (torch.distributed.checkpoint, {})"}},
@@ -141,7 +148,8 @@ const std::vector<Format>& format_table() {
        .outputs = {{"lerobot", kTrainer, trainer_output<lerobot::plan_by_id>},
                    {"lerobot-fsdp", kTrainer, trainer_output<lerobot::plan_by_name>}}},
       {.word = "trainer",
-       .labels = {{"lerobot", "LeRobot's checkpoint"},
+       .labels = {{"distributed", "Transformers' distributed checkpoint"},
+                  {"lerobot", "LeRobot's checkpoint"},
                   {"", "Hugging Face Trainer's checkpoint"}},
        .is_folder = trainer::is_trainer_folder,
        .open_folder = plainly<trainer::open_trainer_folder>},

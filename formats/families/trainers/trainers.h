@@ -141,6 +141,17 @@ bool is_trainer_folder(const Listing& folder);
 // Throws: what the readers of the parts throw.
 std::unique_ptr<StoredCheckpoint> open_trainer_folder(const std::filesystem::path& folder);
 
+// What save_pretrained(distributed_checkpoint=True) and save_optimizer_distributed of Transformers
+// 5.24 write: weights as safetensors of each rank (transformers/distributed/checkpoint.py), and a
+// folder of torch.distributed.checkpoint with the optimizer alone, in the same folder or one
+// inside. Returns whether the folder holds such weights, and a folder of
+// torch.distributed.checkpoint.
+bool is_distributed_folder(const Listing& folder);
+// Opens the weights as `model`, and the optimizer.  If no folder, or several, hold an optimizer
+// alone, each is a checkpoint of its own: opens what lies in `folder` itself.
+// Throws: what the readers of the parts throw.
+std::unique_ptr<StoredCheckpoint> open_distributed_folder(
+    const std::filesystem::path& folder, const std::set<std::string>& allowed_globals, Team& team);
 
 }  // namespace trainer
 
