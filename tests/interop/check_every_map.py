@@ -16,13 +16,17 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.append(HERE)
 
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 import rekey_tool
 import tiny_models
+import titan_source
+import trainer_family
 from conversion_tables import COVERED
 from rekey_tool import check, load, run, same
 
+# Models whose published files transformers does not write.
+PUBLISHED = {family.model_types[0]: family for family in (make() for make in titan_source.FAMILIES) if family.published}
 # Sizes of models that have no table of conversions.
 OWN = {
     "llama4": {"vision_config": {"vision_output_dim": 8, "projector_input_dim": 8, "projector_output_dim": 8, "intermediate_size": 64}},
@@ -32,6 +36,12 @@ OWN = {
 def files_of(tmp, model_type):
     """The tensors of the files that save_pretrained writes, and the folder with config.json."""
     folder = os.path.join(tmp, model_type)
+    if model_type in PUBLISHED and not os.path.exists(folder):
+        family = PUBLISHED[model_type]
+        os.makedirs(folder)
+        save_file(trainer_family.from_shapes(family.shapes(family.check[0]), 5), os.path.join(folder, "model.safetensors"))
+        with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as file:
+            json.dump(family.config(family.check[0]), file)
     if not os.path.exists(folder):
         tiny_models.tiny(model_type, COVERED[model_type][1] if model_type in COVERED else OWN.get(model_type, {})).save_pretrained(folder)
     return load_file(os.path.join(folder, "model.safetensors")), folder
@@ -111,11 +121,13 @@ ALIKE = {
 
 # They change dtypes, whatever the model: check_map.py compares them with the code that does the same.
 ANY_MODEL = {"fp8-to-bf16", "mxfp4-to-bf16"}
+# What config.json has no model_type for: diffusers.  check_trainer_maps.py compares them.
+UNTYPED = {"torchtitan-flux-diffusers"}
 
 
 def names():
     every = {m["name"]: rekey_tool.model_types(m["name"]) for m in json.loads(run("maps", "--json"))["maps"]}
-    check({name for name, types in every.items() if not types} <= ANY_MODEL, "a map names no model_type")
+    check({name for name, types in every.items() if not types} <= ANY_MODEL | UNTYPED, "a map names no model_type")
     return [name for name, types in every.items() if types]
 
 

@@ -79,7 +79,7 @@ class Chain:
         alike = all(t.shape == first.shape for t in self.tensors)
         dim = rng.randrange(rank) if rank else 0
         shown = rng.choice([dim, dim - rank]) if rank else 0
-        kinds = ["transpose", "permute", "reshape", "pad", "trim"]
+        kinds = ["transpose", "permute", "reshape", "swap", "pad", "trim"]
         if len(self.tensors) > 1:
             kinds += ["concatenate", "stack"] * 2
         else:
@@ -97,6 +97,9 @@ class Chain:
             if rng.random() < 0.5:
                 written[rng.randrange(len(to))] = -1
             self.add(f'{{ op = "reshape", to = {written}, from = {list(first.shape)} }}', [t.reshape(to) for t in self.tensors])
+        elif kind == "swap" and rank and all(t.shape[dim] % 2 == 0 for t in self.tensors if t.dim() == rank) and alike:
+            half = first.shape[dim] // 2
+            self.add(f'{{ op = "swap", dim = {shown} }}', [t.roll(half, dim) for t in self.tensors])
         elif kind == "concatenate" and alike and rank:
             self.add(f'{{ op = "concatenate", dim = {shown} }}', [torch.cat(self.tensors, dim)])
         elif kind == "stack" and alike:

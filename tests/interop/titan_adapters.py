@@ -33,10 +33,19 @@ def _module(name, **members):
     sys.modules[name] = module
 
 
+def _named(name, cls):
+    """The model, whatever the module calls it."""
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return cls
+
+
 def adapter(model, cls):
     """The class of torchtitan.models.<model>.state_dict_adapter."""
     root = os.path.dirname(importlib.util.find_spec("torchtitan").origin)
-    for name in ("torchtitan.protocols", "torchtitan.models", "torchtitan.models.common", "torchtitan.tools", f"torchtitan.models.{model}"):
+    folders = ["torchtitan.protocols", "torchtitan.models", "torchtitan.models.common", "torchtitan.tools"]
+    folders += [f"torchtitan.models.{'.'.join(model.split('.')[:n + 1])}" for n in range(model.count(".") + 1)]
+    for name in folders:
         if name not in sys.modules:
             _package(name, os.path.join(root, *name.split(".")[1:]))
 
@@ -50,8 +59,22 @@ def adapter(model, cls):
     _module("torchtitan.tools.logging", logger=logging.getLogger("torchtitan"))
     _module("torchtitan.models.common.rope", ComplexRoPE=Rope, CosSinRoPE=Rope)
     _module("torchtitan.models.common.decoder", Decoder=Decoder)
-    _module(f"torchtitan.models.{model}.model", Llama3Model=Model, Qwen3Model=Model, DeepSeekV3Model=Model, GptOssModel=Model)
+    name = f"torchtitan.models.{model}.model"
+    sys.modules[name] = type("Code", (types.ModuleType,), {"__getattr__": lambda _, name: _named(name, Model)})(name)
     return getattr(importlib.import_module(f"torchtitan.models.{model}.state_dict_adapter"), cls)
+
+
+def backend_adapter():
+    """The class for transformers' own models inside torchtitan's."""
+    adapter("llama3", "Llama3StateDictAdapter")
+    path = os.path.join(os.path.dirname(importlib.util.find_spec("torchtitan").origin), "experiments")
+    name = "torchtitan.experiments.transformers_modeling_backend"
+    _package("torchtitan.experiments", path)
+    _package(name, os.path.join(path, "transformers_modeling_backend"))
+    _module("spmd_types")
+    _module(name + ".moe_replacement", _get_expert_param_info=None)
+    _module(name + ".model", HFTransformerModel=types.SimpleNamespace(Config=object))
+    return importlib.import_module(name + ".state_dict_adapter").HFTransformerStateDictAdapter
 
 
 def merge_qkv(state, prefix, head_dim, heads_per_kv):

@@ -262,6 +262,8 @@ class Application {
         return permute(array);
       case OperationKind::kReshape:
         return reshape(array);
+      case OperationKind::kSwap:
+        return swap(array);
       case OperationKind::kRotary:
         return rotary(array);
       case OperationKind::kPad:
@@ -328,6 +330,15 @@ class Application {
         throw misfit(cat("is ", shape_text(array.shape), ", expected ", shape_text(from)));
     }
     return reshaped(array, sizes_of(operation_.to, array.shape));
+  }
+
+  Array swap(const Array& array) const {
+    const std::size_t dim = dim_of(operation_.dims[0], array.shape.size(), array.shape);
+    const std::int64_t half = array.shape[dim] / 2;
+    if (array.shape[dim] != 2 * half)
+      throw misfit(cat("dimension ", dim, " of ", shape_text(array.shape), " has no halves"));
+    const Array halves[] = {sliced(array, dim, half, half), sliced(array, dim, 0, half)};
+    return concatenated(halves, dim);
   }
 
   Array rotary(const Array& array) const {

@@ -28,6 +28,7 @@ constexpr std::array kOperations = {
     Known{OperationKind::kTranspose, "transpose", OperationKind::kTranspose},
     Known{OperationKind::kPermute, "permute", OperationKind::kPermute},
     Known{OperationKind::kReshape, "reshape", OperationKind::kReshape},
+    Known{OperationKind::kSwap, "swap", OperationKind::kSwap},
     Known{OperationKind::kRotary, "rotary", OperationKind::kRotary},
     Known{OperationKind::kFuseQkv, "fuse_qkv", OperationKind::kSplitQkv},
     Known{OperationKind::kSplitQkv, "split_qkv", OperationKind::kFuseQkv},
@@ -103,6 +104,7 @@ class OperationReader {
         return;
       case OperationKind::kStack:
       case OperationKind::kUnstack:
+      case OperationKind::kSwap:
         dim();
         return;
       case OperationKind::kTranspose:

@@ -24,6 +24,7 @@ enum class OperationKind {
   kTranspose,    // two dimensions change places
   kPermute,      // all dimensions change places
   kReshape,      // the same elements in row-major order
+  kSwap,         // the two halves of a dimension change places
   kRotary,       // the rows of each head, from pairs to two halves or back
   kFuseQkv,      // query, key and value become one, interleaved by groups of heads
   kSplitQkv,     // the reverse
@@ -54,8 +55,8 @@ std::string_view operation_name(OperationKind kind);
 struct Operation {
   OperationKind kind = OperationKind::kConcatenate;
   std::uint64_t line = 0;
-  // kConcatenate, kSplit, kStack, kUnstack, kPad, kTrim: one; kTranspose: two; kPermute: all.
-  // Negative ones count from the end.
+  // kConcatenate, kSplit, kStack, kUnstack, kSwap, kPad, kTrim: one; kTranspose: two; kPermute:
+  // all. Negative ones count from the end.
   std::vector<std::int64_t> dims;
   // kConcatenate, kSplit: the sizes along the dimension; none: equal ones.
   std::optional<std::vector<Expression>> sizes;

@@ -55,6 +55,7 @@ TEST(Operation, moves_are_undone) {
   there_and_back("\"split\"", {6, 2}, 3);
   there_and_back("{ op = \"split\", dim = -1, sizes = [1, 4] }", {2, 5}, 2);
   there_and_back("{ op = \"unstack\", dim = 1 }", {2, 3, 4});
+  there_and_back("{ op = \"swap\", dim = -1 }", {3, 4});
   there_and_back("{ op = \"rotary\", heads = 2, to = \"halves\" }", {8, 3});
   there_and_back("{ op = \"split_qkv\", heads = 4, kv_heads = 2 }", {16, 3}, 3);
   there_and_back("\"tie\"", {3}, 2);
@@ -154,6 +155,7 @@ TEST(Operation, shapes_that_do_not_fit_are_named) {
   refused("{ op = \"reshape\", to = [4] }", one({5}), "has 5 elements");
   refused("{ op = \"reshape\", to = [-1, -1] }", one({5}), "does not fit");
   refused("{ op = \"reshape\", to = [5], from = [1, 5] }", one({5}), "expected [1, 5]");
+  refused("\"swap\"", one({5}), "dimension 0 of [5] has no halves");
   refused("{ op = \"rotary\", heads = 2, to = \"pairs\" }", one({6}), "2 heads of an even size");
   refused("{ op = \"fuse_qkv\", heads = 4, kv_heads = 3 }", {unlike[0], unlike[0], unlike[0]},
           "not divisible into 3 groups");

@@ -1,0 +1,78 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The maps that write_trainer_maps.py makes, against the trainers' own code, bit for bit.
+
+  python check_trainer_maps.py SOURCE --tool PATH [MAP...]
+
+SOURCE is a module beside this one without _source: titan, automodel, olmo.  Its models have other sizes than those of which the map was
+made: both ways, from files and folders, with the state of AdamW.  Every family that the installed package has is covered, or has a reason.
+"""
+import argparse
+import importlib
+import json
+import os
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.append(HERE)
+
+import rekey_tool
+import trainer_family
+from check_maps import both_ways
+from rekey_tool import check, run, same
+
+
+def made(source, family):
+    """The built-in map is what its maker makes of the producer's code now."""
+    def work(_):
+        text = json.loads(run("maps", "--show", family.name, "--json"))["rules"]
+        check(text == trainer_family.rule_file(family, source.PRODUCER, source.VERSION), f"{family.name}: write_trainer_maps.py makes another one")
+    return work
+
+
+def compared(family):
+    def work(tmp):
+        for number, variant in enumerate(family.check):
+            hf = trainer_family.from_shapes(family.shapes(variant), number)
+            own = family.own(variant, family.adapter(variant).from_hf(dict(hf)))
+            same({k: v.contiguous() for k, v in family.adapter(variant).to_hf(dict(own)).items()}, hf, f"{family.name}: the producer's own way back")
+            options = ()
+            if family.config:
+                path = os.path.join(tmp, "config.json")
+                with open(path, "w", encoding="utf-8") as file:
+                    json.dump(family.config(variant), file)
+                options = ("--config", path)
+            both_ways(tmp, family.name, own, hf, *options)
+    return work
+
+
+def table(source, families):
+    """Prints what is covered of the package, and fails for what is in neither list."""
+    def work(_):
+        covered = dict(source.BY_HAND) | {part: family.name for family in families for part in family.covers}
+        rows = [(part, covered.get(part) or "-- " + source.REASONS[part]) for part in sorted(covered.keys() | source.REASONS.keys())]
+        for part, what in rows:
+            print(f"{source.VERSION}  {part:44} {what}")
+        found = source.found()
+        print(f"{source.VERSION}: {len(found)} families, {len(found & covered.keys())} covered")
+        check(found == {part.partition(" ")[0] for part in covered.keys() | source.REASONS.keys()},
+              f"not listed: {sorted(found - covered.keys() - source.REASONS.keys())}; not there: {sorted((covered.keys() | source.REASONS.keys()) - found)}")
+    return work
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("source")
+    parser.add_argument("checks", nargs="*")
+    parser.add_argument("--tool", required=True)
+    args = parser.parse_args()
+    source = importlib.import_module(args.source + "_source")
+    families = [family() for family in source.FAMILIES]
+    checks = {"table": table(source, families)} | source.CHECKS
+    for family in families:
+        checks |= {f"{family.name}: made": made(source, family), family.name: compared(family)}
+    return 1 if rekey_tool.run_checks(args.tool, checks, args.checks) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A family of models that a trainer converts to Hugging Face: what its map is made of, and compared with."""
+import dataclasses
+import re
+
+import torch
+
+import learn_maps
+
+
+@dataclasses.dataclass
+class Family:
+    name: str                 # of the map
+    description: str
+    model_types: list         # of config.json; none: the format has no key for it
+    adapter: object           # adapter(variant): the producer's own converter, with to_hf and from_hf
+    shapes: object            # shapes(variant): of the files of Hugging Face, by name
+    learn: list               # variants of which the map is made
+    check: list               # variants on which it is compared
+    parameters: dict = dataclasses.field(default_factory=dict)   # TOML of each, by name
+    numbers: object = lambda variant: {}                          # their values, by name
+    config: object = None     # config(variant): members of config.json that parameters need
+    sizes: learn_maps.Sizes = dataclasses.field(default_factory=learn_maps.Sizes)
+    absent: tuple = ()                                            # what files may lack, such as the weight of a tied embedding
+    drops: list = dataclasses.field(default_factory=list)         # what files hold and the trainer leaves out
+    own: object = lambda variant, state: state                    # what the model has beside what from_hf makes
+    published: bool = False   # transformers writes other names than the published files have
+    covers: tuple = ()        # what of the package this covers, as found() of the source says
+
+
+def from_shapes(shapes, seed):
+    generator = torch.Generator().manual_seed(seed)
+    return {name: torch.randn(shape, generator=generator) for name, shape in shapes.items()}
+
+
+def own_shapes(family, variant):
+    """Names and shapes of the trainer's model, by its own from_hf."""
+    state = family.adapter(variant).from_hf(from_shapes(family.shapes(variant), 1))
+    return {k: tuple(v.shape) for k, v in family.own(variant, state).items()}
+
+
+def rule_file(family, producer, version):
+    """The text of the map, from what the producer's code does to numbered elements."""
+    models = []
+    for variant in family.learn:
+        own = learn_maps.numbered(own_shapes(family, variant))
+        models.append((own, family.adapter(variant).to_hf(dict(own)), family.numbers(variant)))
+    rules, left = learn_maps.learn(models, family.sizes)
+    for rule in rules:
+        rule.optional |= set(rule.hf) <= set(family.absent)
+    rules = learn_maps.merged(rules)
+    used = {word for rule in rules for do in rule.do for word in re.findall(r"[a-z_]+", do)}
+    names = [n for n in family.parameters if n in used]
+    names = [n for n in family.parameters if n in names or any(n in family.parameters[m] for m in names)]
+    types = family.model_types
+    lines = ["# SPDX-License-Identifier: Apache-2.0", f"# Made by tests/interop/write_trainer_maps.py of {producer}'s own code.",
+             f"description = {learn_maps.text(family.description)}", f'versions = "{version}"']
+    if types:
+        lines.append(f"model_type = {learn_maps.text(types[0] if len(types) == 1 else types)}")
+    if names:
+        lines += ["", "[parameters]"] + [f"{n} = {family.parameters[n]}" for n in names]
+    blocks = [learn_maps.written(rule) for rule in rules]
+    blocks += [f"[[rule]]\ndrop = {learn_maps.text(pattern)}\noptional = true\nonly = \"forward\"" for pattern in left]
+    blocks += [f"[[rule]]\ndrop = {learn_maps.text(pattern)}\noptional = true\nonly = \"reverse\"" for pattern in family.drops]
+    return "\n".join(lines) + "\n\n" + "\n\n".join(blocks) + "\n"
