@@ -10,38 +10,39 @@ optimizer and through folders of three ranks as well.  A map refuses the models 
 """
 import json
 import os
+import subprocess
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.append(HERE)
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 import rekey_tool
 import tiny_models
-import titan_source
-import trainer_family
 from conversion_tables import COVERED
 from rekey_tool import check, load, run, same
 
-# Models whose published files transformers does not write.
-PUBLISHED = {family.model_types[0]: family for family in (make() for make in titan_source.FAMILIES) if family.published}
 # Sizes of models that have no table of conversions.
 OWN = {
     "llama4": {"vision_config": {"vision_output_dim": 8, "projector_input_dim": 8, "projector_output_dim": 8, "intermediate_size": 64}},
 }
 
 
-def files_of(tmp, model_type):
-    """The tensors of the files that save_pretrained writes, and the folder with config.json."""
-    folder = os.path.join(tmp, model_type)
-    if model_type in PUBLISHED and not os.path.exists(folder):
-        family = PUBLISHED[model_type]
-        os.makedirs(folder)
-        save_file(trainer_family.from_shapes(family.shapes(family.check[0]), 5), os.path.join(folder, "model.safetensors"))
-        with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as file:
-            json.dump(family.config(family.check[0]), file)
+# The maps of trainers' own models, and the sources of check_trainer_maps.py: what is published of a model is what the trainer makes of it.
+TRAINERS = ("titan", "olmo")
+
+
+def files_of(tmp, name, model_type):
+    """The tensors of the files that save_pretrained writes, or a trainer, and the folder with config.json."""
+    if not os.path.exists(os.path.join(tmp, "trainers")):
+        for source in TRAINERS:   # in a process of its own, since some need another transformers
+            subprocess.run([sys.executable, os.path.join(HERE, "check_trainer_maps.py"), source, "--tool", rekey_tool.TOOL, "--files", os.path.join(tmp, "trainers")],
+                           check=True)
+    folder = os.path.join(tmp, "trainers", name, model_type)
+    if not os.path.exists(folder):
+        folder = os.path.join(tmp, model_type)
     if not os.path.exists(folder):
         tiny_models.tiny(model_type, COVERED[model_type][1] if model_type in COVERED else OWN.get(model_type, {})).save_pretrained(folder)
     return load_file(os.path.join(folder, "model.safetensors")), folder
@@ -61,7 +62,7 @@ def in_order(state):
 def round_trips(name):
     def work(tmp):
         for model_type in rekey_tool.model_types(name):
-            files, folder = files_of(tmp, model_type)
+            files, folder = files_of(tmp, name, model_type)
             options = ("--config", os.path.join(folder, "config.json"), "--force")
             right, left, again = (os.path.join(tmp, n) for n in ("right.pt", "left.pt", "again.pt"))
             torch.save(files, right)
@@ -88,7 +89,7 @@ def refusals(tmp):
     maps, sources = names(), []
     for name in maps:
         types = rekey_tool.model_types(name)
-        _, folder = files_of(tmp, types[0])
+        _, folder = files_of(tmp, name, types[0])
         right, left = os.path.join(folder, "model.safetensors"), os.path.join(tmp, name + ".pt")
         run("map", name, right, left, "--reverse", "--config", os.path.join(folder, "config.json"))
         sources += [(set(types), right, ("--reverse",), folder, name), (set(types), left, (), folder, name)]
@@ -111,6 +112,7 @@ def refusals(tmp):
 
 # A map, whose model, and the way: its names do not tell it from those of the map, only config.json does.
 ALIKE = {
+    ("olmo-core-llama-hf", "olmo-core-olmo-hf"),
     ("torchtitan-llama4-hf", "torchtitan-llama4-multimodal-hf"), ("torchtitan-llama4-multimodal-hf", "torchtitan-llama4-hf"),
     ("torchtune-llama3-hf", "torchtune-phi3-hf"), ("torchtune-phi3-hf", "torchtune-llama3-hf"),
     ("transformers-moe-files", "transformers-exaone-moe-files"), ("transformers-moe-files", "transformers-mixtral-files"),

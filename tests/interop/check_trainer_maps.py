@@ -16,10 +16,11 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.append(HERE)
 
+from safetensors.torch import save_file
+
 import rekey_tool
 import trainer_family
-from check_maps import both_ways
-from rekey_tool import check, run, same
+from rekey_tool import check, run
 
 
 def made(source, family):
@@ -32,10 +33,9 @@ def made(source, family):
 
 def compared(family):
     def work(tmp):
+        from check_maps import both_ways   # after the source, which may need another transformers
         for number, variant in enumerate(family.check):
-            hf = trainer_family.from_shapes(family.shapes(variant), number)
-            own = family.own(variant, family.adapter(variant).from_hf(dict(hf)))
-            same({k: v.contiguous() for k, v in family.adapter(variant).to_hf(dict(own)).items()}, hf, f"{family.name}: the producer's own way back")
+            own, hf = family.states(variant, number)
             options = ()
             if family.config:
                 path = os.path.join(tmp, "config.json")
@@ -44,6 +44,16 @@ def compared(family):
                 options = ("--config", path)
             both_ways(tmp, family.name, own, hf, *options)
     return work
+
+
+def write_files(family, folder):
+    for model_type in family.model_types:
+        variant = family.variant_of.get(model_type, family.check[0])
+        out = os.path.join(folder, family.name, model_type)
+        os.makedirs(out)
+        save_file(family.states(variant, 5)[1], os.path.join(out, "model.safetensors"))
+        with open(os.path.join(out, "config.json"), "w", encoding="utf-8") as file:
+            json.dump({"model_type": model_type} | (family.config(variant) if family.config else {}), file)
 
 
 def table(source, families):
@@ -65,9 +75,14 @@ def main():
     parser.add_argument("source")
     parser.add_argument("checks", nargs="*")
     parser.add_argument("--tool", required=True)
+    parser.add_argument("--files", metavar="FOLDER", help="only write what is published of each model_type, and config.json beside it")
     args = parser.parse_args()
     source = importlib.import_module(args.source + "_source")
     families = [family() for family in source.FAMILIES]
+    if args.files:
+        for family in families:
+            write_files(family, args.files)
+        return 0
     checks = {"table": table(source, families)} | source.CHECKS
     for family in families:
         checks |= {f"{family.name}: made": made(source, family), family.name: compared(family)}

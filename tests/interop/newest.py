@@ -60,7 +60,7 @@ PRODUCERS = [
     Producer("compressed-tensors"),
     Producer("nvidia-modelopt"),
     Producer("torch_checkpointing", "frameworks|torch_checkpointing", FRAMEWORKS),
-    Producer("ai2-olmo-core"),
+    Producer("ai2-olmo-core", "maps"),
     Producer("verl", "verl"),
 ]
 

@@ -12,9 +12,10 @@ from learn_maps import Sizes
 from rekey_tool import load, run, same
 from trainer_family import Family, from_shapes
 
-PRODUCER, PACKAGE, VERSION = "torchtitan", "torchtitan", "torchtitan 0.3"
+PRODUCER, VERSION = "torchtitan", "torchtitan 0.3"
 BACKEND_RULES = '[rename]\n"model.{rest:**}" = "{rest}"\n'
-BY_HAND = {"experiments/transformers_modeling_backend": "rules of one line: " + BACKEND_RULES.split("\n")[1], "llama3": "torchtitan-llama3-hf", "qwen3": "torchtitan-qwen3-hf", "deepseek_v3": "torchtitan-deepseek-v3-hf",
+BY_HAND = {"experiments/transformers_modeling_backend": "rules of one line: " + BACKEND_RULES.split("\n")[1],
+           "llama3": "torchtitan-llama3-hf", "qwen3": "torchtitan-qwen3-hf", "deepseek_v3": "torchtitan-deepseek-v3-hf",
            "gpt_oss": "torchtitan-gpt-oss-hf"}
 REASONS = {
     "qwen3_5 with experts": "its adapter makes [experts, inputs, outputs] of them, which transformers does not load: there it is [experts, outputs, inputs]",
@@ -174,7 +175,7 @@ def kimi():
         numbers=lambda v: {"patch": v["patch"], "channels": 3},
         config=lambda v: {"model_type": "kimi_k25", "vision_config": {"patch_size": v["patch"]}},
         sizes=Sizes(reshapes=[((-1, "channels", "patch", "patch"), (-1, "channels * patch * patch"))]),
-        drops=["{at:**}.rotary_emb.inv_freq"], published=True, covers=("kimi_k2_7",))
+        drops=["{at:**}.rotary_emb.inv_freq"], covers=("kimi_k2_7",))
 
 
 def flux_shapes(v):

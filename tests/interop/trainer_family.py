@@ -6,6 +6,7 @@ import re
 import torch
 
 import learn_maps
+import rekey_tool
 
 
 @dataclasses.dataclass
@@ -14,7 +15,7 @@ class Family:
     description: str
     model_types: list         # of config.json; none: the format has no key for it
     adapter: object           # adapter(variant): the producer's own converter, with to_hf and from_hf
-    shapes: object            # shapes(variant): of the files of Hugging Face, by name
+    shapes: object            # shapes(variant): of the files of Hugging Face, by name; None, if own_shapes has those of the trainer
     learn: list               # variants of which the map is made
     check: list               # variants on which it is compared
     parameters: dict = dataclasses.field(default_factory=dict)   # TOML of each, by name
@@ -23,27 +24,32 @@ class Family:
     sizes: learn_maps.Sizes = dataclasses.field(default_factory=learn_maps.Sizes)
     absent: tuple = ()                                            # what files may lack, such as the weight of a tied embedding
     drops: list = dataclasses.field(default_factory=list)         # what files hold and the trainer leaves out
-    own: object = lambda variant, state: state                    # what the model has beside what from_hf makes
-    published: bool = False   # transformers writes other names than the published files have
+    own_shapes: object = None                                     # own_shapes(variant): of the trainer's model, by name
+    dtype: torch.dtype = torch.float32
+    variant_of: dict = dataclasses.field(default_factory=dict)    # by model_type, where there are several
     covers: tuple = ()        # what of the package this covers, as found() of the source says
 
+    def states(self, variant, seed):
+        """Random state dicts of one model, the trainer's and that of the files, by the trainer's own code; both of its ways agree."""
+        first = from_shapes(self.own_shapes(variant) if self.own_shapes else self.shapes(variant), seed, self.dtype)
+        code = self.adapter(variant)
+        there, back = (code.to_hf, code.from_hf) if self.own_shapes else (code.from_hf, code.to_hf)
+        second = {k: v.contiguous() for k, v in there(dict(first)).items()}
+        again = {k: v.contiguous() for k, v in back({k: v.clone() for k, v in second.items()}).items()}
+        rekey_tool.same(again, first, f"{self.name}: the trainer's own code both ways")
+        return (first, second) if self.own_shapes else (second, first)
 
-def from_shapes(shapes, seed):
+
+def from_shapes(shapes, seed, dtype=torch.float32):
     generator = torch.Generator().manual_seed(seed)
-    return {name: torch.randn(shape, generator=generator) for name, shape in shapes.items()}
-
-
-def own_shapes(family, variant):
-    """Names and shapes of the trainer's model, by its own from_hf."""
-    state = family.adapter(variant).from_hf(from_shapes(family.shapes(variant), 1))
-    return {k: tuple(v.shape) for k, v in family.own(variant, state).items()}
+    return {name: torch.randn(shape, generator=generator).to(dtype) for name, shape in shapes.items()}
 
 
 def rule_file(family, producer, version):
     """The text of the map, from what the producer's code does to numbered elements."""
     models = []
     for variant in family.learn:
-        own = learn_maps.numbered(own_shapes(family, variant))
+        own = learn_maps.numbered({k: tuple(v.shape) for k, v in family.states(variant, 1)[0].items()})
         models.append((own, family.adapter(variant).to_hf(dict(own)), family.numbers(variant)))
     rules, left = learn_maps.learn(models, family.sizes)
     for rule in rules:
