@@ -32,7 +32,8 @@ def dequantize(source, out):
     out.mkdir()
     for file in sorted(source.glob("*.safetensors")):
         modules, rest = grouped(load_file(file), names)
-        made = {f"{module}.weight": compressor.decompress(dict(parts), scheme)["weight"].detach() for module, parts in modules.items()}
+        made = {f"{module}.weight": compressor.decompress(dict(parts), scheme)["weight"].detach() if len(parts) > 1 else parts["weight"]
+                for module, parts in modules.items()}
         save_file(made | rest, out / file.name)
 
 
