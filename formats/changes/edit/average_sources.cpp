@@ -128,11 +128,6 @@ class OfStates {
     } else if (const auto rate = number(option(group, "ema_rate"));
                rate && any_state(group, "ema")) {
       splus(group, *rate, training.value_or(true));
-    } else if (option(group, "ema_decay") != nullptr && any_state(group, "param_exp_avg")) {
-      add(group, "averages of AdamWwithEMAandWings", [&](const std::string& key) -> Terms {
-        const Value* average = kept(key, "param_exp_avg");
-        return average == nullptr ? Terms{{}} : Terms{{*average}};
-      });
     } else {
       all_ = all_ && group.params.empty();
     }

@@ -43,7 +43,7 @@ std::vector<hf::FoundModel> models_of(const Value& content, bool averages);
 
 // Returns the averages of `content`, which has no placeholders: models of averages, lists
 // `shadow_params` (diffusers, torch_ema), NeMo's EMAOptimizer, and states of optimizers from which
-// averages follow: schedule-free ones, SPlus, AdamWwithEMAandWings.
+// averages follow: schedule-free ones, SPlus.
 // Throws: kKey and kType if one of them contradicts itself; what read_optimizer throws.
 std::vector<AverageSource> average_sources(const Value& content);
 
