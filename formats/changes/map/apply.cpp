@@ -148,10 +148,6 @@ class Application {
     Shape sizes;
     if (operation_.sizes) {
       for (const Expression& size : *operation_.sizes) sizes.push_back(size_value(size));
-      if (sizes.size() != results_) {
-        throw misfit(cat("split makes ", sizes.size(), " tensors by its sizes, and the rule names ",
-                         results_));
-      }
     } else {
       const auto count = static_cast<std::int64_t>(results_);
       if (count == 0 || array.shape[dim] % count != 0) {
@@ -425,7 +421,17 @@ class Application {
 
 std::vector<Array> applied(const Operation& operation, std::vector<Array> arrays,
                            std::size_t results, const ParameterValue& parameter) {
-  return Application(operation, std::move(arrays), results, parameter).run();
+  if (operation.of.empty())
+    return Application(operation, std::move(arrays), results, parameter).run();
+  for (const std::int64_t place : operation.of) {
+    const auto at = static_cast<std::size_t>(place);
+    if (at >= arrays.size()) {
+      throw Error(ErrorCode::kShape, cat(operation_name(operation.kind), " is of tensor ", place,
+                                         ", counted from 0, and there are ", arrays.size()));
+    }
+    arrays[at] = Application(operation, {arrays[at]}, 1, parameter).run().at(0);
+  }
+  return arrays;
 }
 
 }  // namespace fsdp::formats::map

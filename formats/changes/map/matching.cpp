@@ -81,6 +81,7 @@ class Matching {
       for (std::size_t p = 0; p < rule.from.size(); ++p) {
         auto captures = rule.from[p].match(names_[n]);
         if (!captures || (p == 0 && rule.skip_lone && comes_alone(rule, *captures))) continue;
+        if (!has_beside(rule, *captures)) continue;
         if (add(r, p, std::move(*captures), n)) return true;
       }
     }
@@ -93,6 +94,12 @@ class Matching {
            std::none_of(rule.from.begin() + 1, rule.from.end(), [&](const Pattern& other) {
              return known_.contains(other.filled(captures));
            });
+  }
+
+  bool has_beside(const Rule& rule, const Captures& captures) const {
+    return std::ranges::all_of(rule.beside, [&](const Pattern& pattern) {
+      return known_.contains(pattern.filled(captures));
+    });
   }
 
   // Returns false if the capture that the rule gathers over is not a number.

@@ -44,6 +44,12 @@ constexpr std::array kOperations = {
     Known{OperationKind::kLowRank, "low_rank", OperationKind::kLowRank, false},
 };
 
+// Operations that make one array of one, so that they can apply to some of the arrays.
+constexpr std::array kOneOfOne = {
+    OperationKind::kTranspose, OperationKind::kPermute, OperationKind::kReshape,
+    OperationKind::kRotary,    OperationKind::kPad,     OperationKind::kTrim,
+    OperationKind::kCast,      OperationKind::kAdd,     OperationKind::kScale};
+
 const Known& known(OperationKind kind) {
   return *std::ranges::find_if(kOperations, [&](const Known& one) { return one.kind == kind; });
 }
@@ -75,6 +81,18 @@ std::vector<std::int64_t> read_dims(const RuleNode& node) {
     if (dims.size() > kMaxRank) throw wrong(node, "lists more dimensions than a tensor has");
   }
   return dims;
+}
+
+// Reads the places of tensors in a rule.
+std::vector<std::int64_t> read_places(const RuleNode& node) {
+  std::vector<std::int64_t> places;
+  for (const RuleNode& item : list_of(node, "places of tensors")) {
+    places.push_back(integer_of(item, "the place of a tensor"));
+    if (places.back() < 0 || std::ranges::count(places, places.back()) > 1)
+      throw wrong(item, "`of` counts tensors from 0, each once");
+  }
+  if (places.empty()) throw wrong(node, "`of` lists no tensor");
+  return places;
 }
 
 std::vector<Expression> read_expressions(const RuleNode& node, const char* what) {
@@ -245,6 +263,9 @@ Operation parse_operation(const RuleNode& node) {
   operation.kind = kind_named(
       name_alone ? *node.as_text() : text_of(reader.need("op"), "an operation's name"), node.line);
   OperationReader(operation, reader).run();
+  if (std::ranges::find(kOneOfOne, operation.kind) != kOneOfOne.end()) {
+    if (const RuleNode* of = reader.find("of")) operation.of = read_places(*of);
+  }
   reader.refuse_others();
   return operation;
 }

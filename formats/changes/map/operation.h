@@ -55,6 +55,9 @@ std::string_view operation_name(OperationKind kind);
 struct Operation {
   OperationKind kind = OperationKind::kConcatenate;
   std::uint64_t line = 0;
+  // The arrays that it applies to, counted from 0; none: all.  Only for operations that make one
+  // array of one.
+  std::vector<std::int64_t> of;
   // kConcatenate, kSplit, kStack, kUnstack, kSwap, kPad, kTrim: one; kTranspose: two; kPermute:
   // all. Negative ones count from the end.
   std::vector<std::int64_t> dims;

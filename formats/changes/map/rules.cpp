@@ -130,12 +130,20 @@ class Parser {
       rule.optional = truth_of(*optional, "optional");
     if (const RuleNode* skip = reader.find("skip_lone"))
       rule.skip_lone = truth_of(*skip, "skip_lone");
+    if (const RuleNode* beside = reader.find("beside")) {
+      if (direction == nullptr)
+        throw wrong(*beside, "a rule with `beside` needs `only`: it tells names of one side");
+      rule.beside = patterns_of(*beside, "beside");
+    }
     if (const RuleNode* over = reader.find("over")) rule.over = text_of(*over, "over");
     if (const RuleNode* operations = reader.find("do")) read_operations(*operations, rule);
     if (const RuleNode* drop = reader.find("drop")) {
       reader.refuse_others();
-      if (!rule.over.empty() || !rule.operations.empty() || rule.skip_lone)
-        throw wrong(node, "a rule that drops has neither `over` nor `do` nor `skip_lone`");
+      if (!rule.over.empty() || !rule.operations.empty() || rule.skip_lone ||
+          !rule.beside.empty()) {
+        throw wrong(node,
+                    "a rule that drops has neither `over` nor `do` nor `skip_lone` nor `beside`");
+      }
       if (!used) return;
       if (direction_ == Direction::kReverse && direction == nullptr) {
         throw Error(ErrorCode::kUnsupported,
@@ -229,6 +237,12 @@ class Parser {
     if (left != right) {
       throw at_line(rule.line, cat("captures differ: ", capture_list(left), " in from, ",
                                    capture_list(right), " in to"));
+    }
+    for (const Pattern& pattern : rule.beside) {
+      if (!std::ranges::includes(left, pattern.names())) {
+        throw at_line(rule.line, cat("beside has captures that from lacks: ",
+                                     capture_list(pattern.names()), " and ", capture_list(left)));
+      }
     }
     for (Pattern& pattern : rule.to) pattern.restrict_like(rule.from[0]);
     for (Pattern& pattern : rule.from) pattern.restrict_like(rule.to[0]);

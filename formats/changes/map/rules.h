@@ -35,6 +35,8 @@ struct Rule {
   bool optional = false;  // need not match
   // Tensors of the first pattern that come without all of the others are left to the next rules.
   bool skip_lone = false;
+  // Names that must be there with the same captures; otherwise a tensor is left to the next rules.
+  std::vector<Pattern> beside;
   std::vector<Operation> operations;
   bool collects() const { return !over.empty() && from[0].names().contains(over); }
   bool spreads() const { return !over.empty() && !collects(); }

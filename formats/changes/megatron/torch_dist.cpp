@@ -53,7 +53,11 @@ class Writer {
       : state_(state), path_(path), made_(made) {
     for (const NamedArray& one : state.model) {
       const auto layer = layer_of(one.name);
-      if (layer && layer->number && expert_of(one.name)) mixed_.insert(place(*layer));
+      if (!layer) continue;
+      if (layer->number && expert_of(one.name)) mixed_.insert(place(*layer));
+      if (is_of_core(layer->after)) blocks_.insert(layer->before);
+      if (layer->number && layer->after.starts_with("self_attention.linear_qkv."))
+        fused_.insert(place(*layer));
     }
     alike_ = are_alike(with_engine_names(state.model));
   }
@@ -75,6 +79,24 @@ class Writer {
  private:
   static std::string place(const Numbered& layer) {
     return layer.before + std::to_string(layer.number.value_or(-1));
+  }
+
+  // Returns whether a tensor of a layer is of a state space model, whose layers are never joined.
+  static bool is_of_mixer(const std::string& after) {
+    return after.starts_with("mixer.") || after.starts_with("mamba_mixer.");
+  }
+
+  // Returns whether a tensor of a layer is one of Megatron-Core's layers, not of a model of
+  // transformers inside the model, whose layers stay apart.
+  static bool is_of_core(const std::string& after) {
+    return after.starts_with("self_attention.") || after.starts_with("mlp.linear_fc") ||
+           is_of_mixer(after);
+  }
+
+  std::optional<Numbered> core_layer_of(const std::string& name) const {
+    auto layer = layer_of(name);
+    if (layer && !blocks_.contains(layer->before)) layer.reset();
+    return layer;
   }
 
   void add(const std::string& key, Value value) {
@@ -100,20 +122,23 @@ class Writer {
     for (const NamedArray& one : arrays) {
       const auto layer = layer_of(one.name);
       const bool experts = layer && mixed_.contains(place(*layer));
-      out.push_back({engine_name(one.name, experts), one.array});
+      // Attention with latent vectors has its norm apart, with Transformer Engine too.
+      const bool apart =
+          layer && !fused_.contains(place(*layer)) && layer->after.starts_with("input_layernorm.");
+      out.push_back({apart ? one.name : engine_name(one.name, experts), one.array});
     }
     return out;
   }
 
   // Returns whether every layer of a block has the same tensors as the others, so that they can be
   // joined.
-  static bool are_alike(const std::vector<NamedArray>& arrays) {
+  bool are_alike(const std::vector<NamedArray>& arrays) const {
     using Kind = std::pair<DType, std::vector<std::int64_t>>;
     std::map<std::string, std::map<std::int64_t, std::map<std::string, Kind>>> blocks;
     for (const NamedArray& one : arrays) {
-      const auto layer = layer_of(one.name);
+      const auto layer = core_layer_of(one.name);
       if (!layer) continue;
-      if (!layer->number) return false;
+      if (!layer->number || is_of_mixer(layer->after)) return false;
       blocks[layer->before][*layer->number].emplace(layer->after,
                                                     Kind{one.array.dtype, one.array.shape});
     }
@@ -133,7 +158,7 @@ class Writer {
         named, [](const std::string& name) { return expert_of(name); }, expert_name);
     if (!alike_) return experts;
     return joined_by(
-        experts, [](const std::string& name) { return layer_of(name); }, layer_name);
+        experts, [this](const std::string& name) { return core_layer_of(name); }, layer_name);
   }
 
   template <typename Split, typename Join>
@@ -180,6 +205,19 @@ class Writer {
     return out;
   }
 
+  // Returns the linear layer that a tensor is of: "....mlp.linear_fc1", "....mixer.in_proj", whose
+  // parts are "....mixer.in_proj.weight.z".
+  static std::optional<std::string> module_of(const std::string& name) {
+    const std::size_t joined = name.find(".in_proj.");
+    if (joined != std::string::npos) return name.substr(0, joined) + ".in_proj";
+    if (!name.ends_with(".weight")) return std::nullopt;
+    const std::string module = name.substr(0, name.rfind('.'));
+    if (module.find(".linear_") == std::string::npos && !module.ends_with(".out_proj") &&
+        !module.ends_with("multi_modal_projector.proj"))
+      return std::nullopt;
+    return module;
+  }
+
   // Modules ask for the extra state of their linear layers even where it is empty.
   void add_extra_states(const std::vector<NamedArray>& model) {
     std::set<std::string> made;
@@ -188,10 +226,21 @@ class Writer {
       if (made.insert(key).second) add(key, Value::list({Value()}));
     };
     for (const NamedArray& one : model) {
-      if (!one.name.ends_with(".weight")) continue;
-      const std::string module = one.name.substr(0, one.name.rfind('.'));
-      const auto layer = layer_of(one.name);
-      if (!layer || module.find(".linear_") == std::string::npos) continue;
+      const auto layer = core_layer_of(one.name);
+      if (!layer) {
+        const auto alone = module_of(one.name);
+        if (!alone || layer_of(one.name) || expert_of(one.name)) continue;
+        // Megatron-Bridge's towers join these as layers are joined.
+        const bool merged = alone->find(".deepstack_merger_list.linear_") != std::string::npos;
+        const std::int64_t count = merged ? one.array.shape.at(0) : 1;
+        for (std::int64_t i = 0; i < count; ++i) object(*alone, cat(i, "_", count));
+        continue;
+      }
+      // Hybrid models have one in their last layer, too.
+      if (is_of_mixer(layer->after)) object("output_layer", "0_1");
+      const auto found = module_of(one.name);
+      if (!found) continue;
+      const std::string& module = *found;
       const std::int64_t layers = layer->number ? 0 : one.array.shape.at(0);
       const bool attention = module.ends_with("self_attention.linear_qkv");
       const std::string core =
@@ -254,7 +303,9 @@ class Writer {
   const ModuleState& state_;
   const std::string& path_;
   arrays::ComputedTensors& made_;
-  std::set<std::string> mixed_;  // layers with experts
+  std::set<std::string> mixed_;   // layers with experts
+  std::set<std::string> fused_;   // layers with one matrix of queries, keys and values
+  std::set<std::string> blocks_;  // of Megatron-Core's layers: "decoder.layers."
   bool alike_ = false;
   std::vector<Value::Entry> entries_;
 };

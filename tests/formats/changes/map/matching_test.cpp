@@ -109,6 +109,20 @@ TEST(Matching, a_tensor_that_comes_alone_may_be_left_to_the_next_rules) {
   });
 }
 
+TEST(Matching, what_must_be_beside_tells_tensors_apart) {
+  const Rules rules = rules_of(
+      "[[rule]]\nfrom = \"l.{i:int}.norm\"\nto = \"m.{i}.before_experts\"\n"
+      "beside = [\"l.{i}.router\", \"l.{i}.bias\"]\nonly = \"forward\"\n"
+      "[rename]\n\"l.{i:int}.norm\" = \"m.{i}.norm\"\n\"l.{i:int}.{rest:**}\" = "
+      "\"m.{i}.{rest}\"\n");
+  const auto uses = rule_uses(
+      rules, Names{"l.0.norm", "l.1.norm", "l.1.router", "l.1.bias", "l.2.norm", "l.2.bias"});
+  ASSERT_EQ(uses.size(), 6U);
+  EXPECT_EQ(uses[0].targets, Names{"m.0.norm"});
+  EXPECT_EQ(uses[1].targets, Names{"m.1.before_experts"});
+  EXPECT_EQ(uses[4].targets, Names{"m.2.norm"});
+}
+
 TEST(Matching, what_does_not_go_on_is_named) {
   const Rules rules = rules_of(
       "[[rule]]\nfrom = [\"l.{i:int}.q\", \"l.{i}.k\"]\nto = \"m.{i}\"\ndo = [\"stack\"]\n"

@@ -94,6 +94,10 @@ TEST(Rules, what_contradicts_itself_is_refused_by_line) {
       {"[parameters]\nn = { value = \"m\" }\n[rename]\na = \"b\"\n", "no parameter 'm'"},
       {"[parameters]\nn = 3\n[rename]\na = \"b\"\n", "line 2"},
       {"[[rule]]\nfrom = \"a\"\nto = \"b\"\nskip_lone = true\n", "skip_lone is for rules"},
+      {"[[rule]]\nfrom = \"a\"\nto = \"b\"\nbeside = \"c\"\n", "needs `only`"},
+      {"[[rule]]\nfrom = \"a.{i}\"\nto = \"b.{i}\"\nbeside = \"c.{k}\"\nonly = \"forward\"\n",
+       "beside has captures that from lacks: {k} and {i}"},
+      {"[[rule]]\ndrop = \"a\"\nbeside = \"b\"\nonly = \"forward\"\n", "nor `beside`"},
       {"[[rule]]\ndrop = \"a\"\nskip_lone = true\n", "nor `skip_lone`"},
       {"[rename]\na = 3\n", "line 2"}};
   for (const auto& [text, says] : cases) {
