@@ -16,7 +16,7 @@ _OWN = {name: getattr(torch, name) for name in ("tensor", "empty", "zeros", "one
 _TYPE = torch.Tensor.type
 
 
-def _without_gpu():
+def without_gpu():
     torch.cuda.current_device = lambda: torch.device("cpu")
     torch.cuda.synchronize = lambda *_: None
     for name, made in _OWN.items():
@@ -32,7 +32,7 @@ def _rank(rank, world, port, work, arguments):
     torch.set_num_threads(1)
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), CUDA_DEVICE_MAX_CONNECTIONS="1")
     torch.distributed.init_process_group("gloo", rank=rank, world_size=world)
-    _without_gpu()
+    without_gpu()
     from megatron.core import parallel_state, tensor_parallel
     from megatron.core.dist_checkpointing.strategies import filesystem_async
     from megatron.core.transformer.moe import moe_utils

@@ -13,6 +13,7 @@
 #                           requirements-megatron-older.txt
 #   need_producers          sets PRODUCERS_PYTHON to one with those of requirements-producers.txt too
 #   need_quantizers         sets QUANTIZERS_PYTHON to one with those of requirements-quantizers.txt beside the trainers'
+#   need_bridge             sets BRIDGE_PYTHON to one with those of requirements-bridge.txt beside the trainers'
 #   need_remote             sets REMOTE_PYTHON to one with those of requirements-remote.txt too
 #   need_packaging          sets PACKAGING_PYTHON to one with those of requirements-packaging.txt, and STATIC_SOURCES to the sources of a static build
 #   need_docs               sets DOCS_PYTHON to one with those of requirements-docs.txt
@@ -348,6 +349,27 @@ need_quantizers() {
   dir=$FSDP_CACHE/quantizers-$key
   made_once "$dir" "quantizers' environment" make_quantizers_venv "$TRAINERS_PYTHON" "$dir"
   QUANTIZERS_PYTHON=$dir/bin/python
+}
+
+# About 20 MB and 10 s.
+make_bridge_venv() {
+  local base=$1 dir=$2 log=$2.log
+  venv_beside "$base" "$dir" || return
+  # It asks for Python 3.12; its conversions run with 3.11, too.
+  quietly "$log" "$dir/bin/python" -m pip install -q --no-cache-dir --no-compile --no-deps --ignore-requires-python --retries 5 --timeout 60 \
+    -r "$PROVISION_DIR/requirements-bridge.txt" || return
+  PYTHONDONTWRITEBYTECODE= quietly "$log" "$dir/bin/python" -c 'from importlib import metadata; metadata.version("megatron-bridge")' || return
+  rm -f "$log"
+  touch "$dir/.ready"
+}
+
+# Needs need_trainers.
+need_bridge() {
+  local key dir
+  key=$({ grep -hv '^ *#' "$PROVISION_DIR/requirements-bridge.txt"; echo "$TRAINERS_PYTHON"; } | sha256sum | cut -c1-12)
+  dir=$FSDP_CACHE/bridge-$key
+  made_once "$dir" "Megatron-Bridge's environment" make_bridge_venv "$TRAINERS_PYTHON" "$dir"
+  BRIDGE_PYTHON=$dir/bin/python
 }
 
 # About 300 MB and 30 s.

@@ -1,0 +1,277 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules of a map out of the mappings of a bridge: one for each that a sample uses."""
+import re
+
+
+class NoRule(Exception):
+    """Why a mapping has no rule."""
+
+
+# The parts of one tensor that a folder of torch_dist keeps apart (sharded_state_dict of megatron/core/ssm), and their sizes.
+SPLIT = {
+    "mixer.in_proj.weight": (".z .x .B .C .dt", ["m_inner", "m_inner", "m_state", "m_state", "m_heads"]),
+    "mixer.conv1d_weight": (".x .B .C", ["m_inner", "m_state", "m_state"]),
+    "mixer.conv1d_bias": (".x .B .C", ["m_inner", "m_state", "m_state"]),
+    "self_attention.in_proj.weight": (".query .key .value .z .beta .alpha", ["g_key", "g_key", "g_value", "g_value", "g_v_heads", "g_v_heads"]),
+    "self_attention.conv1d.weight": (".query .key .value", ["g_key", "g_key", "g_value"]),
+}
+
+# Parameters of rules: their names in config.json, and the value without them.
+PARAMETERS = {
+    "n_heads": ("num_attention_heads", None),
+    "n_kv_heads": ("num_key_value_heads", "n_heads"),
+    "hidden": ("hidden_size", None),
+    "head_dim": ("head_dim", "hidden / n_heads"),
+    "inner": ("intermediate_size", None),
+    "m_heads": ("mamba_num_heads", None),
+    "m_head_dim": ("mamba_head_dim", None),
+    "m_inner": (None, "m_heads * m_head_dim"),
+    "m_groups": ("n_groups", None),
+    "m_state_size": ("ssm_state_size", None),
+    "m_state": (None, "m_groups * m_state_size"),
+    "g_k_heads": ("linear_num_key_heads", None),
+    "g_v_heads": ("linear_num_value_heads", None),
+    "g_k_dim": ("linear_key_head_dim", None),
+    "g_v_dim": ("linear_value_head_dim", None),
+    "g_key": (None, "g_k_heads * g_k_dim"),
+    "g_value": (None, "g_v_heads * g_v_dim"),
+    "v_heads": ("vision_config.num_heads", None),
+    "v_hidden": ("vision_config.hidden_size", None),
+}
+
+
+def folder_names(name):
+    """The names of a parameter in a folder of torch_dist, layers and experts taken apart."""
+    name = re.sub(r"^((?:.*\.)?mtp\.layers\.(?:\*|\d+)\.)mtp_model_layer\.", r"\1transformer_layer.", name)
+    for end, (parts, _) in SPLIT.items():
+        if name.endswith(end):
+            return [name.replace("conv1d_", "conv1d.") + part for part in parts.split()]
+    return [name]
+
+
+def split_sizes(name):
+    return next(sizes for end, (_, sizes) in SPLIT.items() if name.endswith(end))
+
+
+def captures(name, stars, bare=False):
+    """A name with captures for its stars.  `stars`: the names of the captures, of those in Megatron's name.  `bare`: without what they stand for,
+    which is the same on both sides."""
+    parts = re.split(r"(\*\*|\*)", name)
+    out, used = "", iter(stars)
+    for part in parts:
+        out += "{%s%s}" % (next(used), "" if bare else {"*": ":int", "**": ":**"}[part]) if part.startswith("*") else part
+    return out
+
+
+def star_names(name):
+    count = len(re.findall(r"\*\*|\*", name))
+    return [*"ijk"[:count - 1], "e"] if re.search(r"(weight|bias)\*$", name) else [*"ijk"[:count]]
+
+
+def reshape(to, back):
+    return {"op": "reshape", "to": to, "from": back}
+
+
+def heads(name):
+    return ("v_heads", "v_heads") if re.match(r"(vision_model|visual|.*\.vision_model)\.", name) else ("n_heads", "n_kv_heads")
+
+
+def interleaved_gate(do, weight):
+    """GPT-OSS has gate and up in turns, and matrices as [in, out]."""
+    if weight:
+        return [*do, reshape([-1, 2, "inner", "hidden"], [-1, "2 * inner", "hidden"]), {"op": "permute", "order": [0, 3, 2, 1]},
+                reshape([-1, "hidden", "2 * inner"], [-1, "hidden", "inner", 2])]
+    return [*do, reshape([-1, 2, "inner"], [-1, "2 * inner"]), {"op": "permute", "order": [0, 2, 1]},
+            reshape([-1, "2 * inner"], [-1, "inner", 2])]
+
+
+def operations(mapping, task, gated, files):
+    """The operations from Megatron's side to Hugging Face's.  `gated`: queries have a gate beside them; `files`: the tensors of Hugging Face."""
+    kind, name = type(mapping).__name__, mapping.megatron_param
+    n, kv = heads(name)
+    qkv = [{"op": "split_qkv", "heads": n, "kv_heads": kv}]
+    if kind in ("AutoMapping", "ColumnParallelMapping", "RowParallelMapping", "ReplicatedMapping", "DirectMapping", "_PPSafeAutoMapping",
+                "_PPSafeReplicatedMapping", "_FullDimQKNormMapping"):
+        order = getattr(mapping, "permute_dims", None)
+        if len(folder_names(name)) > 1:
+            raise NoRule(f"{kind} of a tensor that folders keep in parts")
+        return [{"op": "permute", "order": list(order)}] if order else []
+    if kind in ("QKVMapping", "_Gemma4QKVMapping"):
+        if gated and n == "n_heads":
+            if task.param_weight.ndim == 1:
+                raise NoRule("gated queries with biases")
+            return [{"op": "split_qkv", "heads": "2 * n_heads", "kv_heads": kv},
+                    {**reshape([kv, 2, f"n_heads / {kv}", "head_dim", -1], ["2 * n_heads * head_dim", -1]), "of": [0]},
+                    {"op": "permute", "order": [0, 2, 1, 3, 4], "of": [0]},
+                    {**reshape(["2 * n_heads * head_dim", -1], [kv, f"n_heads / {kv}", 2, "head_dim", -1]), "of": [0]}]
+        return qkv
+    if kind == "ConcatenatedQKVMapping":
+        sizes = ["v_hidden"] * 3 if n == kv else [f"{n} * head_dim", f"{kv} * head_dim", f"{kv} * head_dim"]
+        return [*qkv, {"op": "concatenate", "sizes": sizes}]
+    if kind in ("GatedMLPMapping", "_PPSafeGatedMLPMapping"):
+        return ["split"]
+    if kind in ("MambaInProjMapping", "MambaConv1dMapping", "GDNConv1dMapping"):
+        return [{"op": "concatenate", "sizes": split_sizes(name)}]
+    if kind == "GDNLinearMappingSeparate":
+        return None   # several rules, see rules_of
+    if kind == "GDNLinearMapping":
+        return None
+    if kind == "RMSNorm2ZeroCenteredRMSNormMapping":
+        return [{"op": "add", "value": 1}]
+    if kind == "_SqueezeBiasMapping":
+        return [reshape([1, -1], [-1])]
+    if kind in ("FusedExpertMapping", "FusedGatedExpertMapping"):
+        turned = task.param_weight.shape != files[task.mapping.hf_param].shape[1:]
+        return ["stack", {"op": "transpose", "dims": [1, 2]}] if turned else ["stack"]
+    if kind == "GPTOSSMLPDownProjMapping":
+        return ["stack"] if task.param_weight.ndim == 1 else ["stack", {"op": "transpose", "dims": [1, 2]}]
+    if kind == "GPTOSSMLPGateUpProjMapping":
+        return interleaved_gate(["stack"], task.param_weight.ndim == 2)
+    raise NoRule(f"no rule says what {kind} does")
+
+
+def gdn_rules(mapping, left, stars):
+    """Gated delta nets: folders hold six tensors for the one of in_proj."""
+    right = {k: captures(v, stars, bare=True) for k, v in mapping.hf_param.items()}
+    query, key, value, z, beta, alpha = left
+    if "qkv" in right:
+        return [{"from": [query, key, value], "to": [right["qkv"]], "do": [{"op": "concatenate", "sizes": ["g_key", "g_key", "g_value"]}]},
+                {"from": [z], "to": [right["z"]]}, {"from": [beta], "to": [right["b"]]}, {"from": [alpha], "to": [right["a"]]}]
+    each = "g_v_heads / g_k_heads"
+    by_heads = reshape(["g_k_heads", -1, "hidden"], [-1, "hidden"])
+    def joined(names, to, sizes):
+        return {"from": names, "to": [to], "do": [by_heads, {"op": "concatenate", "dim": 1, "sizes": sizes},
+                                                   reshape([-1, "hidden"], ["g_k_heads", -1, "hidden"])]}
+    return [joined([query, key, value, z], right["qkvz"], ["g_k_dim", "g_k_dim", f"{each} * g_v_dim", f"{each} * g_v_dim"]),
+            joined([beta, alpha], right["ba"], [each, each])]
+
+
+def rules_of(mapping, task, gated, files):
+    """The rules for a mapping with its stars, of which a sample uses `task`."""
+    name = mapping.megatron_param
+    stars = star_names(name)
+    left = [captures(one, stars) for one in folder_names(name)]
+    if type(mapping).__name__ in ("GDNLinearMapping", "GDNLinearMappingSeparate"):
+        return gdn_rules(mapping, left, stars)
+    right = [mapping.hf_param] if isinstance(mapping.hf_param, str) else [*mapping.hf_param.values()]
+    right = [captures(one, stars, bare=True) for one in right]
+    rule = {"from": left, "to": right, "do": operations(mapping, task, gated, files)}
+    over = {s for s in stars if "{%s" % s not in right[0]}
+    if over:
+        rule["over"] = over.pop()
+    if "deepstack_merger_list" in name:   # folders join them as layers
+        at = re.search(r"deepstack_merger_list\.\{(\w):int\}\.", left[0])
+        rule = {"from": [left[0].replace(at[0], "deepstack_merger_list.")], "to": right, "do": ["unstack"], "over": at[1]}
+    return [rule]
+
+
+def mapping_of(registry, name):
+    """The first mapping whose pattern takes the name, which is the one that Megatron-Bridge takes."""
+    for mapping in registry.get_all_mappings():
+        pattern = re.escape(mapping.megatron_param).replace(r"\*\*", ".*").replace(r"\*", r"\d+")
+        if re.fullmatch(pattern, name):
+            return mapping
+    return None
+
+
+def sample_rules(sample):
+    """The rules that a sample needs, by their text, in the order of the bridge's mappings."""
+    registry = sample.bridge.mapping_registry()
+    order = {id(m): i for i, m in enumerate(registry.get_all_mappings())}
+    used = {}
+    for task in sample.tasks():
+        mapping = mapping_of(registry, task.global_param_name)
+        used.setdefault(order[id(mapping)], (mapping, task))
+    gated = bool(getattr(sample.model.config, "attention_output_gate", False))
+    return [rule for at in sorted(used) for rule in rules_of(*used[at], gated, sample.files)]
+
+
+# Norms that Megatron-Core names by what comes after them, and Hugging Face does not: the first of a pair is that of layers with the second.
+# The others need no sign.
+TOLD_BY = {"pre_mlp_layernorm.weight": "mlp.router.weight", "self_attention.in_proj.layer_norm_weight": "self_attention.dt_bias",
+           "mixer.in_proj.layer_norm_weight": "mixer.dt_bias", "self_attention.linear_qkv.layer_norm_weight": "self_attention.linear_proj.weight"}
+
+
+def told_apart(rules):
+    """The rules, in which one Hugging Face name of two Megatron names says what has to be beside it."""
+    out, targets = [], [rule["to"] for rule in rules]
+    for rule in rules:
+        told = next((end for end in TOLD_BY if rule["from"][0].endswith(end)), None)
+        if told is None or targets.count(rule["to"]) == 1:
+            out.append({**rule, "optional": True} if targets.count(rule["to"]) > 1 else rule)
+            continue
+        companion = rule["from"][0][:-len(told)] + TOLD_BY[told]
+        beside = next(other["to"] for other in rules if other["from"] == [companion])
+        back = {"from": [with_kinds(rule["to"][0], rule["from"][0])], "to": [re.sub(r":int|:\*\*", "", rule["from"][0])], "beside": beside}
+        out = [{**rule, "only": "forward", "optional": True}, {**back, "only": "reverse", "optional": True}, *out]
+    return out
+
+
+def with_kinds(name, other):
+    """A name whose captures are restricted as those of another are."""
+    kinds = dict(re.findall(r"\{(\w)(:int|:\*\*)\}", other))
+    return re.sub(r"\{(\w)\}", lambda m: "{%s%s}" % (m[1], kinds.get(m[1], "")), name)
+
+
+# Text.
+
+def number_or_text(value):
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(number_or_text(v) for v in value) + "]"
+    return str(value) if isinstance(value, int) else '"%s"' % value
+
+
+def operation_text(operation):
+    if isinstance(operation, str):
+        return '"%s"' % operation
+    return "{ " + ", ".join(f"{k} = {number_or_text(v)}" for k, v in operation.items()) + " }"
+
+
+def names_text(names):
+    return number_or_text(names[0] if len(names) == 1 else names)
+
+
+def any_layer(name):
+    return re.sub(r"\.\d+\.", ".{i:int}.", name)
+
+
+def is_rename(rule):
+    return not rule.get("do") and not rule.get("over") and not rule.get("only")
+
+
+def rename_text(rule):
+    return f"\"{rule['from'][0]}\" = \"{rule['to'][0]}\"\n"
+
+
+def rule_text(rule, optional):
+    text = f"from = {names_text(rule['from'])}\nto = {names_text(rule['to'])}\n"
+    if rule.get("over"):
+        text += f"over = \"{rule['over']}\"\n"
+    if rule.get("do"):
+        text += "do = [" + ", ".join(operation_text(o) for o in rule["do"]) + "]\n"
+    if rule.get("only"):
+        text += (f"beside = {names_text(rule['beside'])}\n" if "beside" in rule else "") + f"only = \"{rule['only']}\"\n"
+    return "[[rule]]\n" + text + ("optional = true\n" if optional else "")
+
+
+def parameters_text(rules, own):
+    """`own`: the family's names in config.json, instead of those above; "" in front of all: text_config."""
+    words = set(re.findall(r"[a-z]\w*", " ".join(str(operation) for rule in rules for operation in rule.get("do", []))))
+    needed = []
+    def need(name):
+        if name in PARAMETERS and name not in needed:
+            for word in re.findall(r"[a-z]\w*", PARAMETERS[name][1] or ""):
+                need(word)
+            needed.append(name)
+    for name in PARAMETERS:
+        if name in words:
+            need(name)
+    lines = []
+    for name in needed:
+        config, value = PARAMETERS[name]
+        if config and "." not in config:
+            config = own.get("", "") + config
+        config = own.get(name, config)
+        members = ([f'config = "{config}"'] if config else []) + ([f'value = "{value}"'] if value else [])
+        lines.append(f"{name} = {{ {', '.join(members)} }}\n")
+    return "[parameters]\n" + "".join(lines) + "\n" if lines else ""
