@@ -122,9 +122,8 @@ def check_dequantize(path, folder, case, work):
 
 def check_export(path, folder, case, work):
     wanted, out = case["quantize"], work / "quantized"
-    if wanted["group"]:
-        raise Left("groups of another size than 128")
-    tool(path, "export", folder / "source", out, "--quantize", wanted["scheme"], "--quantize-dialect", wanted["dialect"])
+    group = ["--quantize-group", wanted["group"]] if wanted["group"] else []
+    tool(path, "export", folder / "source", out, "--quantize", wanted["scheme"], "--quantize-dialect", wanted["dialect"], *group)
     made = {key: value for key, value in tensors_of(folder / "ckpt").items() if not key.endswith(CALIBRATION)}
     have = tensors_of(out)
     if is_static(config_of(folder / "ckpt")["quantization_config"]):

@@ -53,11 +53,17 @@ SCHEMES = {
     "ct_fp8_dynamic": (ct("FP8_DYNAMIC", "fp8-channel"), ["odd", "odd_f16", "odd_f32", "odd_extreme", "tied", "moe"]),
     "ct_fp8_block": (ct("FP8_BLOCK", "fp8-block"), ["blocks", "blocks_f32", "blocks_extreme"]),
     "ct_w8a8": (ct("W8A8", "int8"), ["odd", "odd_f16", "odd_extreme"]),
-    "ct_w8a16": (ct("W8A16", None), ["large"]),
+    "ct_w8a16": (ct("W8A16", "int8-group"), ["large", "large_f16"]),
+    "ct_w8a16_g32": (ct("W8A16", "int8-group", group=32), ["small", "small_f32", "small_extreme"]),
+    "ct_w8a16_g2": (ct("W8A16", "int8-group", group=2), ["odd"]),
     "ct_w4a16": (ct("W4A16", "int4"), ["large", "large_f16"]),
     "ct_w4a16_g32": (ct("W4A16", "int4", group=32), ["small", "small_f32", "small_extreme", "tied", "moe"]),
+    "ct_w4a16_g2": (ct("W4A16", "int4", group=2), ["odd", "odd_f16"]),
+    "ct_w4a16_g64": (ct("W4A16", "int4", group=64), ["large"]),
     "ct_w4a16_asym": (ct("W4A16_ASYM", "int4-asym"), ["large", "large_f16"]),
     "ct_w4a16_asym_g32": (ct("W4A16_ASYM", "int4-asym", group=32), ["small_f32", "small_extreme"]),
+    "ct_w4a16_asym_g2": (ct("W4A16_ASYM", "int4-asym", group=2), ["odd"]),
+    "ct_w4a16_asym_g64": (ct("W4A16_ASYM", "int4-asym", group=64), ["large_f16"]),
     "ct_nvfp4": (ct("NVFP4", None), ["small"]),
     "ct_nvfp4a16": (ct("NVFP4A16", "nvfp4"), ["small", "small_f16", "small_f32", "small_extreme", "moe"]),
     "ct_mxfp4": (ct("MXFP4", None), ["small", "small_f16", "small_extreme"]),
@@ -98,8 +104,6 @@ SCHEMES = {
     "gptq_int8_order": (other("gptqmodel", producers.gptqmodel, None, bits=8, group=32, act_order=True, symmetric=False), ["small_f16"]),
 }
 DIALECTS = {"compressed-tensors": "compressed-tensors", "nvidia-modelopt": "modelopt", "transformers": "transformers"}
-# What the tool's default group is not.
-GROUPS = {"ct_w4a16_g32": 32, "ct_w4a16_asym_g32": 32}
 
 
 def source_of(name):
@@ -138,7 +142,7 @@ def make_case(out, name, scheme, source_name, source):
         "dequantized_dtype": sorted({str(dequantized[key].dtype).removeprefix("torch.") for key in changed}),
         "quantized": changed, "ignored": sorted(set(before) - set(changed)), "nan": nan, "infinite": infinite,
         "quantize": None if not made["quantize"] or tied and made["package"] == "transformers" else
-        {"scheme": made["quantize"], "dialect": DIALECTS[made["package"]], "group": GROUPS.get(scheme)},
+        {"scheme": made["quantize"], "dialect": DIALECTS[made["package"]], "group": made["options"].get("group") if made["package"] == "compressed-tensors" else None},
     }
     (folder / "case.json").write_text(json.dumps(case, indent=1) + "\n")
 

@@ -22,10 +22,13 @@ KEY = "model.layers.0.mlp.down_proj"
 # Scheme of the tool: preset of compressed-tensors, configuration of ModelOpt, multiple of columns, and of rows.
 SCHEMES = {
     "fp8-channel": ("FP8_DYNAMIC", "FP8_PER_CHANNEL_PER_TOKEN_CFG", 1, 1), "fp8-block": ("FP8_BLOCK", "FP8_2D_BLOCKWISE_WEIGHT_ONLY_CFG", 1, 1),
-    "int8": ("W8A8", "INT8_WEIGHT_ONLY_CFG", 1, 1), "int4": ("W4A16", "INT4_BLOCKWISE_WEIGHT_ONLY_CFG", 128, 2),
+    "int8-group": ("W8A16", None, 128, 1), "int8": ("W8A8", "INT8_WEIGHT_ONLY_CFG", 1, 1), "int4": ("W4A16", "INT4_BLOCKWISE_WEIGHT_ONLY_CFG", 128, 2),
     "int4-asym": ("W4A16_ASYM", None, 128, 1), "nvfp4": ("NVFP4A16", "W4A16_NVFP4_CFG", 16, 1), "mxfp4": ("MXFP4A16", "MXFP4_DEFAULT_CFG", 32, 1),
     "mxfp8": ("MXFP8A16", "MXFP8_DEFAULT_CFG", 32, 1), "fp8-tensor": (None, "FP8_DEFAULT_CFG", 1, 1),
 }
+
+# Schemes whose groups compressed-tensors has of any size, and sizes of them.
+GROUPED, GROUPS = ("int8-group", "int4", "int4-asym"), (1, 2, 3, 7, 16, 24, 32, 64, 100, 128, 256)
 
 
 def draw(generator, rows, columns, dtype):
@@ -58,13 +61,15 @@ def draw(generator, rows, columns, dtype):
     return weight.clamp(info.min, info.max).to(dtype)
 
 
-def compressed(weight, preset):
+def compressed(weight, preset, group):
     """The tensors of compressed-tensors for one weight, what it reads from them, and its configuration."""
     from compressed_tensors.compressors import compress_module, decompress_module
     from compressed_tensors.quantization import QuantizationConfig, preset_name_to_scheme
     from compressed_tensors.utils import get_direct_state_dict
     from llmcompressor.entrypoints.model_free.lifecycle import calibrate_weight, initialize_quantized_linear
     scheme = preset_name_to_scheme(preset, ["Linear"])
+    if group:
+        scheme.weights.group_size = group
     module = initialize_quantized_linear(weight, copy.deepcopy(scheme), "cpu")
     calibrate_weight(module)
     compress_module(module)
@@ -111,24 +116,28 @@ def search(tool_path, count, seed, where):
     for index in range(count):
         scheme, dialect = names[index % len(names)]
         preset, config, each, pairs = SCHEMES[scheme]
+        group = None
+        if dialect == "compressed-tensors" and scheme in GROUPED:
+            group = each = GROUPS[int(torch.randint(0, len(GROUPS), (), generator=generator))]
         dtype = DTYPES[int(torch.randint(0, len(DTYPES), (), generator=generator))]
         rows = int(torch.randint(1, 40, (), generator=generator)) * pairs
         columns = int(torch.randint(1, 5 if each > 1 else 300, (), generator=generator)) * each
         weight = draw(generator, rows, columns, dtype)
-        label = f"random {index} of seed {seed}: {scheme} {dialect} {dtype} {rows}x{columns}"
+        label = f"random {index} of seed {seed}: {scheme} {dialect} {dtype} {rows}x{columns} groups of {group}"
         with tempfile.TemporaryDirectory(dir=where) as work, contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             work = pathlib.Path(work)
             try:
                 if dialect == "modelopt":
                     want, read, quantization = exported(weight, config), None, None
                 else:
-                    want, read, quantization = compressed(weight, preset)
+                    want, read, quantization = compressed(weight, preset, group)
             except Exception as refusal:   # the package's, of a weight that it cannot take, such as one row for a scale a row
                 left.add(f"{scheme} {dialect}: the package refuses a weight of {rows} rows: {type(refusal).__name__}: {str(refusal)[:80]}")
                 continue
             try:
                 write(work / "source", {f"{KEY}.weight": weight}, dtype)
-                tool(tool_path, "export", work / "source", work / "out", "--quantize", scheme, "--quantize-dialect", dialect)
+                tool(tool_path, "export", work / "source", work / "out", "--quantize", scheme, "--quantize-dialect", dialect,
+                     *(["--quantize-group", group] if group else []))
                 compare(tensors_of(work / "out"), want, "export --quantize")
                 passed += 1
                 if read:

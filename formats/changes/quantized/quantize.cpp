@@ -39,7 +39,7 @@ struct Known {
   std::string_view algorithm;  // of modelopt; empty: it has none
 };
 
-std::array<Known, 9> known_schemes() {
+std::array<Known, 10> known_schemes() {
   const auto integer = NumberKind::kInteger;
   return {{
       {"fp8-tensor", {}, "FP8", "float-quantized", "FP8"},
@@ -69,6 +69,11 @@ std::array<Known, 9> known_schemes() {
        "nvfp4-pack-quantized",
        "W4A16_NVFP4"},
       {"int8", {.numbers = integer, .sharing = Sharing::kRows}, "W8A8", "int-quantized", "W8A16"},
+      {"int8-group",
+       {.numbers = integer, .sharing = Sharing::kGroups, .columns = kGroup},
+       "W8A16",
+       "pack-quantized",
+       ""},
       {"int4",
        {.numbers = integer, .bits = 4, .sharing = Sharing::kGroups, .columns = kGroup},
        "W4A16",
@@ -86,6 +91,30 @@ std::array<Known, 9> known_schemes() {
   }};
 }
 
+// Returns whether a scheme has groups of any size: the other sizes belong to their formats.
+bool has_any_group(const Scheme& scheme) {
+  return scheme.numbers == NumberKind::kInteger && scheme.sharing == Sharing::kGroups;
+}
+
+// Sets the size of the groups.
+void set_group(Known& known, Dialect dialect, std::int64_t size) {
+  if (!has_any_group(known.scheme)) {
+    std::string words;
+    for (const Known& one : known_schemes())
+      if (has_any_group(one.scheme)) words += cat(words.empty() ? "" : ", ", one.word);
+    throw Error(ErrorCode::kUsage,
+                cat(known.word, " has no groups of other sizes than its format's; ",
+                    "these have: ", words));
+  }
+  if (dialect == Dialect::kModelOpt && size != known.scheme.columns) {
+    throw Error(ErrorCode::kUsage,
+                cat("the configuration of modelopt does not say the size of ", known.word,
+                    "'s groups, and its readers take ", known.scheme.columns,
+                    "; --quantize-dialect compressed-tensors writes groups of ", size));
+  }
+  known.scheme.columns = size;
+}
+
 bool takes(Dialect dialect, const Known& known) {
   if (dialect == Dialect::kTransformersFp8) return known.word == "fp8-block";
   return dialect != Dialect::kModelOpt || !known.algorithm.empty();
@@ -95,7 +124,11 @@ Known known_by(const QuantizeRequest& request) {
   std::string words;
   for (const Known& known : known_schemes()) {
     if (!takes(request.dialect, known)) continue;
-    if (known.word == request.word) return known;
+    if (known.word == request.word) {
+      Known chosen = known;
+      if (request.group) set_group(chosen, request.dialect, *request.group);
+      return chosen;
+    }
     words += cat(words.empty() ? "" : ", ", known.word);
   }
   throw Error(ErrorCode::kUsage,
@@ -159,7 +192,7 @@ std::string joined_set(const std::string& module) {
 // Returns what a preset says of activations, which are quantized as they come; null: it does not
 // quantize them.
 Json activations(const Known& known) {
-  const bool plain = known.scheme.bits == 8 && !known.scheme.powers;
+  const bool plain = known.scheme.bits == 8 && !known.scheme.powers && !has_any_group(known.scheme);
   if (!plain && known.preset != "MXFP8") return nullptr;
   const std::int64_t group = known.scheme.sharing == Sharing::kBlocks ? kBlock
                              : known.scheme.powers                    ? known.scheme.columns
@@ -206,6 +239,7 @@ class ModelQuantizer {
     out_.checkpoint = std::move(computed_);
     out_.weights = chosen_.size();
     out_.scheme = cat(known_.word);
+    if (known_.scheme.sharing == Sharing::kGroups) out_.group = known_.scheme.columns;
     out_.config = config();
     return std::move(out_);
   }
@@ -362,12 +396,12 @@ class ModelQuantizer {
   void add_numbers(const std::string& module, const arrays::Quantization& from) {
     const Scheme& scheme = known_.scheme;
     const std::string name = module + std::string(kWeight);
-    const DType bytes = scheme.numbers == NumberKind::kFloat && scheme.bits == 8
-                            ? DType::kFloat8E4M3FN
-                        : scheme.bits == 8 ? DType::kInt8
-                                           : DType::kUInt8;
+    const bool plain = scheme.bits == 8 && !has_any_group(scheme);
+    const DType bytes = !plain                                 ? DType::kUInt8
+                        : scheme.numbers == NumberKind::kFloat ? DType::kFloat8E4M3FN
+                                                               : DType::kInt8;
     const Array numbers = arrays::quantized_numbers(from, bytes);
-    if (scheme.bits == 8) return add(name, numbers);
+    if (plain) return add(name, numbers);
     if (scheme.numbers == NumberKind::kFloat) {
       return add(modelopt() ? name : name + "_packed", arrays::packed(numbers, 4, DType::kUInt8));
     }

@@ -75,6 +75,7 @@ _MEANINGS: Dict[str, str] = {
     "original": "the model before it was quantized, of any format",
     "quantize": 'quantize weights of linear layers, rounded to nearest: "fp8-channel", "nvfp4", "int4", ...',
     "quantize_dialect": 'names and arithmetic of "compressed-tensors" (if None), "modelopt" or "transformers"',
+    "quantize_group": "elements of a row that share a scale, for int8-group, int4 and int4-asym; 128 if None",
     "quantize_skip": "a glob or several: modules that stay as they are, beside embeddings, heads and gates",
     "read_again": "read the result again, turn it back, and compare it with `path` bit for bit; the --check of the command",
     "rename_file": "names to names: a JSON object, or lines 'from => to'",

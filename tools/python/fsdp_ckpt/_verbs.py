@@ -292,7 +292,7 @@ def map_model(rules: Path, path: Path, out: Path, *, parameters: Optional[Mappin
 @documented
 def export_model(path: Path, out: Path, *, to: str = "hf", map: Optional[Path] = None, parameters: Optional[Mapping[str, int]] = None,
                  config: Optional[Path] = None, model: Optional[str] = None, ema: bool = False, names: Optional[Path] = None, dequantize: bool = False, quantize: Optional[str] = None,
-                 quantize_dialect: Optional[str] = None, quantize_skip: Globs = None, incomplete: bool = False,
+                 quantize_dialect: Optional[str] = None, quantize_group: Optional[int] = None, quantize_skip: Globs = None, incomplete: bool = False,
                  dtype: Optional[str] = None, max_shard_size: Size = None, strip_prefix: Globs = None, read_again: bool = False, dry_run: bool = False, force: bool = False,
                  sync: bool = True, resume: bool = False, seal: bool = False, keys: Globs = None, exclude: Globs = None,
                  allow_global: Globs = None, threads: Optional[int] = None, max_memory: Size = None, progress: OnProgress = None, check: bool = True) -> Exported:
@@ -300,7 +300,7 @@ def export_model(path: Path, out: Path, *, to: str = "hf", map: Optional[Path] =
     return _asked(Exported, "export", [_path(path), _path(out)], {
         "to": to, "map": map, "set": _assignments(parameters),
         "config": config, "model": model, "ema": ema, "names": names, "dequantize": dequantize, "quantize": quantize, "quantize_dialect": quantize_dialect,
-        "quantize_skip": quantize_skip, "incomplete": incomplete, "dtype": dtype,
+        "quantize_group": quantize_group, "quantize_skip": quantize_skip, "incomplete": incomplete, "dtype": dtype,
         "max_shard_size": max_shard_size, "strip_prefix": strip_prefix, "check": read_again, "dry_run": dry_run,
         "force": force, "sync": sync, "resume": resume,
         "seal": seal, "keys": keys, "exclude": exclude, "allow_global": allow_global, "threads": threads,

@@ -78,9 +78,10 @@ class ExportVerb : public Verb {
     if (check_ && formats::is_url(conversion_.writing.destination))
       throw Error(ErrorCode::kUsage, "--check reads only local files, and OUT is not local");
     const bool quantizes = !quantization_.scheme.empty();
-    if (!quantizes && (!quantization_.dialect.empty() || !quantization_.skip.empty()))
+    if (!quantizes && details_given(quantization_))
       throw Error(ErrorCode::kUsage,
-                  "--quantize-dialect and --quantize-skip are about --quantize SCHEME");
+                  "--quantize-dialect, --quantize-group and --quantize-skip are about --quantize "
+                  "SCHEME");
     if (quantizes && check_)
       throw Error(ErrorCode::kUsage,
                   "--check compares bit for bit, and --quantize rounds: leave one out");

@@ -25,12 +25,17 @@ Dialect dialect_of(const std::string& word) {
 
 }  // namespace
 
+bool details_given(const QuantizationOptions& quantization) {
+  return !quantization.dialect.empty() || quantization.group || !quantization.skip.empty();
+}
+
 void declare_quantization(OptionSet& options, QuantizationOptions& quantization) {
   OptionRecord& scheme = options.add("--quantize", &quantization.scheme);
   for (const std::string_view word : formats::quantized::scheme_words(Dialect::kCompressedTensors))
     scheme.choices.emplace_back(word);
   options.add("--quantize-dialect", &quantization.dialect).choices = {"compressed-tensors",
                                                                       "modelopt", "transformers"};
+  options.add("--quantize-group", &quantization.group);
   options.add("--quantize-skip", &quantization.skip);
 }
 
@@ -42,6 +47,7 @@ Changed quantized_result(const formats::Checkpoint& source, const formats::Value
   formats::quantized::QuantizeRequest request;
   request.dialect = dialect_of(quantization.dialect);
   request.word = quantization.scheme;
+  request.group = quantization.group;
   if (!dtype.empty()) request.dtype = floating_dtype(dtype);
   request.skip = [&](const std::string& module) {
     bool skipped = false;
@@ -63,7 +69,8 @@ Changed quantized_result(const formats::Checkpoint& source, const formats::Value
   const std::string dialect =
       quantization.dialect.empty() ? "compressed-tensors" : quantization.dialect;
   extras.lines.push_back(cat("quantized: ", counted(made.weights, "weight"), " to ", made.scheme,
-                             ", ", dialect, ", rounded to nearest from the weights alone"));
+                             made.group == 0 ? "" : cat(" in groups of ", made.group), ", ",
+                             dialect, ", rounded to nearest from the weights alone"));
   extras.lines.push_back("assumed: every other matrix NAME.weight is that of a linear layer");
   extras.lines.push_back(
       cat("not quantized: ", counted(made.kept.size(), "module"), ", embeddings, heads, gates, ",
@@ -72,6 +79,7 @@ Changed quantized_result(const formats::Checkpoint& source, const formats::Value
       made.kept.size(), [&](std::size_t i) { return formats::escape(made.kept[i]); }, extras.lines);
   extras.members.emplace_back(
       "quantized", Json::Object{{"scheme", made.scheme},
+                                {"group", made.group == 0 ? Json() : Json(made.group)},
                                 {"dialect", dialect},
                                 {"weights", made.weights},
                                 {"kept", Json::Array(made.kept.begin(), made.kept.end())}});

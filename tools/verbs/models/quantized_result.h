@@ -2,6 +2,7 @@
 // A model with its weights quantized before it is written.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,10 +14,14 @@
 namespace fsdp::cli {
 
 struct QuantizationOptions {
-  std::string scheme;             // empty: nothing is quantized
-  std::string dialect;            // empty: compressed-tensors
-  std::vector<std::string> skip;  // globs of modules that stay as they are
+  std::string scheme;                 // empty: nothing is quantized
+  std::string dialect;                // empty: compressed-tensors
+  std::optional<std::int64_t> group;  // elements of a row that share a scale
+  std::vector<std::string> skip;      // globs of modules that stay as they are
 };
+
+// Returns whether options are given that say how --quantize is done.
+bool details_given(const QuantizationOptions& quantization);
 
 void declare_quantization(OptionSet& options, QuantizationOptions& quantization);
 

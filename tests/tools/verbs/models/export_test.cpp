@@ -180,6 +180,13 @@ TEST_F(QuantizedExportTest, what_cannot_be_quantized_is_refused) {
   };
   for (const Case& c : std::vector<Case>{
            {{"--quantize", "int4"}, "int4 needs rows of a multiple of 128"},
+           {{"--quantize", "int4", "--quantize-group", "64"},
+            "int4 needs rows of a multiple of 64"},
+           {{"--quantize", "mxfp4", "--quantize-group", "64"},
+            "mxfp4 has no groups of other sizes than its format's; these have: int8-group, int4"},
+           {{"--quantize", "int4", "--quantize-group", "32", "--quantize-dialect", "modelopt"},
+            "the configuration of modelopt does not say the size of int4's groups"},
+           {{"--quantize-group", "32"}, "are about --quantize SCHEME"},
            {{"--quantize", "int8", "--quantize-skip", "nothing"}, "'nothing' matches no module"},
            {{"--quantize", "int8", "--check"}, "--check compares bit for bit"},
            {{"--quantize-skip", "emb"}, "are about --quantize SCHEME"},
