@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
@@ -243,6 +244,23 @@ void from_float32(const std::byte* in, std::size_t count, DType to, std::byte* o
   }
 }
 
+// Returns the value of each code of a float with a sign, exponent bits and a mantissa.
+std::array<float, 64> table_of(unsigned bits, unsigned mantissa) {
+  std::array<float, 64> out{};
+  const unsigned exponent_bits = bits - 1 - mantissa;
+  const int bias = (1 << (exponent_bits - 1)) - 1;
+  for (unsigned code = 0; code < 1U << bits; ++code) {
+    const unsigned exponent = code >> mantissa & ((1U << exponent_bits) - 1);
+    const unsigned rest = code & ((1U << mantissa) - 1);
+    const unsigned digits = exponent == 0 ? rest : rest | 1U << mantissa;
+    const int power =
+        (exponent == 0 ? 1 : static_cast<int>(exponent)) - bias - static_cast<int>(mantissa);
+    const float magnitude = std::ldexp(static_cast<float>(digits), power);
+    out[code] = code >> (bits - 1) != 0 ? -magnitude : magnitude;
+  }
+  return out;
+}
+
 }  // namespace
 
 bool is_floating(DType dtype) noexcept {
@@ -288,6 +306,37 @@ void cast(DType from, std::span<const std::byte> in, DType to, std::span<std::by
       to_float32(from, source, n, floats.data());
       from_float32(floats.data(), n, to, target);
     }
+  }
+}
+
+bool is_packed_float(DType dtype) noexcept {
+  return values_of_element(dtype) != 1;
+}
+
+std::uint64_t values_of_element(DType dtype) noexcept {
+  if (dtype == DType::kFloat4E2M1FNx2) return 2;
+  return dtype == DType::kFloat6E2M3FNx4 || dtype == DType::kFloat6E3M2FNx4 ? 4 : 1;
+}
+
+std::span<const float> values_by_code(DType dtype) {
+  static const std::array<float, 64> e2m1 = table_of(4, 1);
+  static const std::array<float, 64> e2m3 = table_of(6, 3);
+  static const std::array<float, 64> e3m2 = table_of(6, 2);
+  if (dtype == DType::kFloat4E2M1FNx2) return std::span(e2m1).first(16);
+  return dtype == DType::kFloat6E2M3FNx4 ? e2m3 : e3m2;
+}
+
+void unpack_floats(DType dtype, std::span<const std::byte> in, std::span<float> out) {
+  const std::span<const float> values = values_by_code(dtype);
+  const std::size_t item = item_bytes(dtype);
+  const std::size_t each = values_of_element(dtype);
+  const auto bits = static_cast<unsigned>(8 * item / each);
+  for (std::size_t i = 0; i < out.size(); i += each) {
+    unsigned element = 0;
+    for (std::size_t b = 0; b < item; ++b)
+      element |= std::to_integer<unsigned>(in[i / each * item + b]) << (8 * b);
+    for (std::size_t v = 0; v < each; ++v)
+      out[i + v] = values[element >> (v * bits) & ((1U << bits) - 1)];
   }
 }
 

@@ -16,7 +16,7 @@ struct Row {
 };
 
 // In the order of DType, so that a type indexes its row.
-constexpr std::array<Row, 32> kRows = {{
+constexpr std::array<Row, 34> kRows = {{
     {DType::kFloat64, 8, "float64", "DoubleStorage", "F64"},
     {DType::kFloat32, 4, "float32", "FloatStorage", "F32"},
     {DType::kFloat16, 2, "float16", "HalfStorage", "F16"},
@@ -39,6 +39,8 @@ constexpr std::array<Row, 32> kRows = {{
     {DType::kFloat8E5M2FNUZ, 1, "float8_e5m2fnuz", "", "F8_E5M2FNUZ"},
     {DType::kFloat8E8M0FNU, 1, "float8_e8m0fnu", "", "F8_E8M0"},
     {DType::kFloat4E2M1FNx2, 1, "float4_e2m1fn_x2", "", "F4"},
+    {DType::kFloat6E2M3FNx4, 3, "float6_e2m3fn_x4", "", "F6_E2M3"},
+    {DType::kFloat6E3M2FNx4, 3, "float6_e3m2fn_x4", "", "F6_E3M2"},
     {DType::kBits8, 1, "bits8", "", ""},
     {DType::kBits16, 2, "bits16", "", ""},
     {DType::kBits1x8, 1, "bits1x8", "", ""},
@@ -65,6 +67,9 @@ std::optional<DType> find(std::string_view Row::*field, std::string_view name) n
 
 std::uint64_t item_bytes(DType dtype) noexcept {
   return row(dtype).bytes;
+}
+bool is_torch_dtype(DType dtype) noexcept {
+  return dtype != DType::kFloat6E2M3FNx4 && dtype != DType::kFloat6E3M2FNx4;
 }
 std::string_view torch_name(DType dtype) noexcept {
   return row(dtype).torch;

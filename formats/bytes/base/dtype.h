@@ -31,6 +31,8 @@ enum class DType : std::uint8_t {
   kFloat8E5M2FNUZ,
   kFloat8E8M0FNU,
   kFloat4E2M1FNx2,
+  kFloat6E2M3FNx4,
+  kFloat6E3M2FNx4,
   kBits8,
   kBits16,
   kBits1x8,
@@ -43,11 +45,15 @@ enum class DType : std::uint8_t {
   kQUInt2x4,
 };
 
-// Returns the bytes of one element.  An element of kFloat4E2M1FNx2, kBits* or kQUInt*x* is a whole
-// byte, or two, that holds several values.
+// Returns the bytes of one element.  An element of kFloat4E2M1FNx2, kFloat6*x4, kBits* or kQUInt*x*
+// is a whole byte, or two or three, that holds several values.
 std::uint64_t item_bytes(DType dtype) noexcept;
 
-// Returns PyTorch's name without "torch.": float32, bfloat16, float8_e4m3fn.
+// Returns whether PyTorch has the type.
+bool is_torch_dtype(DType dtype) noexcept;
+
+// Returns PyTorch's name without "torch.": float32, bfloat16, float8_e4m3fn.  Types that PyTorch
+// lacks are named in its way.
 std::string_view torch_name(DType dtype) noexcept;
 std::optional<DType> dtype_from_torch_name(std::string_view name) noexcept;
 
@@ -57,7 +63,7 @@ std::string_view storage_class(DType dtype) noexcept;
 std::optional<DType> dtype_from_storage_class(std::string_view name) noexcept;
 
 // Returns safetensors' name of the type ("F32", "F8_E4M3"); empty for a type that safetensors
-// lacks.  "F4" counts 4-bit elements.
+// lacks.  "F4", "F6_E2M3" and "F6_E3M2" count single values.
 std::string_view safetensors_name(DType dtype) noexcept;
 std::optional<DType> dtype_from_safetensors_name(std::string_view name) noexcept;
 

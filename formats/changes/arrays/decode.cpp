@@ -13,9 +13,6 @@ namespace fsdp::formats::arrays {
 namespace {
 
 constexpr std::byte kNanExponent{0xFF};
-// The numbers of E2M1 by their codes.
-constexpr std::array<float, 16> kFloat4 = {0.0F,  0.5F,  1.0F,  1.5F,  2.0F,  3.0F,  4.0F,  6.0F,
-                                           -0.0F, -0.5F, -1.0F, -1.5F, -2.0F, -3.0F, -4.0F, -6.0F};
 
 // Returns the number of each code.
 std::array<float, 256> numbers_of(const Packing& packing) {
@@ -24,14 +21,16 @@ std::array<float, 256> numbers_of(const Packing& packing) {
     std::ranges::copy(packing.table, out.begin());
     return out;
   }
+  if (packing.code == Code::kFloat4) {
+    std::ranges::copy(values_by_code(DType::kFloat4E2M1FNx2), out.begin());
+    return out;
+  }
   const int count = 1 << packing.bits;
   for (int code = 0; code < count; ++code) {
     int number = code;
     if (packing.code == Code::kSigned && code >= count / 2) number -= count;
     if (packing.code == Code::kOffset) number -= count / 2;
-    out[static_cast<std::size_t>(code)] = packing.code == Code::kFloat4
-                                              ? kFloat4[static_cast<std::size_t>(code)]
-                                              : static_cast<float>(number);
+    out[static_cast<std::size_t>(code)] = static_cast<float>(number);
   }
   return out;
 }
@@ -168,6 +167,21 @@ std::uint64_t packed_size(std::uint64_t count, unsigned bits, DType dtype) {
 Array decoded(const Array& stored, const Packing& packing, const std::vector<std::int64_t>& shape) {
   return computed_array(DType::kFloat32, shape,
                         [=] { return std::make_shared<DecodedSource>(stored, packing, shape); });
+}
+
+Array unpacked(const Array& array) {
+  const auto each = values_of_element(array.dtype);
+  const auto values = values_by_code(array.dtype);
+  std::vector<std::int64_t> shape = array.shape;
+  if (shape.empty() ||
+      __builtin_mul_overflow(shape.back(), static_cast<std::int64_t>(each), &shape.back()))
+    throw Error(ErrorCode::kOverflow, "sizes exceed 64 bits");
+  check_bytes(shape, DType::kFloat64);
+  return decoded(array,
+                 {.code = Code::kTable,
+                  .bits = static_cast<unsigned>(8 * item_bytes(array.dtype) / each),
+                  .table = {values.begin(), values.end()}},
+                 shape);
 }
 
 Array powers_of_two(const Array& exponents) {

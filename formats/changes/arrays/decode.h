@@ -37,10 +37,14 @@ std::uint64_t packed_size(std::uint64_t count, unsigned bits, DType dtype);
 
 // Returns the array of numbers.  `shape`: of the numbers; it is that of `stored` but for the packed
 // dimension, whose elements may lie in several dimensions at the end of `stored`.
-// Requires: `stored` is of int8, uint8 or int32; the packed dimension has packed_size elements;
-// numbers that are packed along the first dimension end where their element ends; a table has a
-// number for each code; `plus` is 0 but for int32.
+// Requires: `stored` is of int8, uint8, int32 or a packed float; the packed dimension has
+// packed_size elements; numbers that are packed along the first dimension end where their element
+// ends; a table has a number for each code; `plus` is 0 but for int32.
 Array decoded(const Array& stored, const Packing& packing, const std::vector<std::int64_t>& shape);
+
+// Returns the values of an array of packed floats as float32; the last dimension counts them.
+// Throws: kOverflow for sizes beyond 64 bits.  Requires: is_packed_float.
+Array unpacked(const Array& array);
 
 // Returns the array of powers of two whose exponents, plus 127, are bytes.
 // Requires: `exponents` is of uint8 or float8_e8m0fnu.

@@ -65,7 +65,8 @@ std::optional<MetadataClass> known_class(std::string_view module, std::string_vi
   }
   if (module == "torch") {
     if (name == "Size") return MetadataClass::kSize;
-    if (dtype_from_torch_name(name)) return MetadataClass::kDType;
+    const auto dtype = dtype_from_torch_name(name);
+    if (dtype && is_torch_dtype(*dtype)) return MetadataClass::kDType;
   }
   if (module == "torch.serialization" && name == "_get_layout") return MetadataClass::kGetLayout;
   if (module == "pathlib" || module == "pathlib._local") {

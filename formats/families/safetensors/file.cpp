@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "formats/bytes/base/byte_reader.h"
+#include "formats/bytes/base/cast.h"
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/json.h"
 #include "formats/bytes/base/text.h"
@@ -129,11 +130,13 @@ std::vector<std::int64_t> spelled_shape(const Tensor& tensor) {
     throw refuse(ErrorCode::kStShape,
                  cat("shape ", shape_text(shape), " has a negative dimension"));
   }
-  if (tensor.dtype == DType::kFloat4E2M1FNx2) {
-    if (shape.empty() || __builtin_mul_overflow(shape.back(), std::int64_t{2}, &shape.back())) {
+  if (is_packed_float(tensor.dtype)) {
+    const auto each = static_cast<std::int64_t>(values_of_element(tensor.dtype));
+    if (shape.empty() || __builtin_mul_overflow(shape.back(), each, &shape.back())) {
       throw refuse(ErrorCode::kUnsupported,
                    cat(torch_name(tensor.dtype), " ", shape_text(tensor.shape),
-                       " has no last dimension that could count elements of 4 bits"));
+                       " has no last dimension that could count elements of ",
+                       item_bits(tensor.dtype), " bits"));
     }
   }
   const auto bits = total_bits(tensor.dtype, shape);

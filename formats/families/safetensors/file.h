@@ -20,7 +20,8 @@ namespace fsdp::formats::safetensors {
 struct Tensor {
   std::string name;
   DType dtype;
-  // In elements of `dtype`: the last dimension of a kFloat4E2M1FNx2 is half of that in the file.
+  // In elements of `dtype`: the last dimension of a kFloat4E2M1FNx2 is half of that in the file,
+  // that of kFloat6*x4 a fourth.
   std::vector<std::int64_t> shape;
   std::uint64_t begin;  // of its bytes, from the start of the file
   std::uint64_t bytes;
@@ -102,8 +103,8 @@ inline constexpr std::uint64_t kLengthBytes = 8;
 
 inline constexpr std::string_view kMetadataKey = "__metadata__";
 
-// Returns the bits of one element as the file counts them: 4 for F4, whose shape counts single
-// values.
+// Returns the bits of one element as the file counts them: 4 for F4 and 6 for F6, whose shapes
+// count single values.
 std::uint64_t item_bits(DType dtype) noexcept;
 
 // Returns the bits of a tensor with the shape as in the file; nothing if they exceed 64 bits.  A

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "formats/bytes/base/cast.h"
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/json.h"
 #include "formats/bytes/base/text.h"
@@ -198,12 +199,14 @@ class HeaderParser : public JsonHandler {
     const auto bits = total_bits(tensor.dtype, tensor.shape);
     const std::string what = cat(safetensors_name(tensor.dtype), " ", shape_text(tensor.shape));
     if (!bits) throw error(ErrorCode::kStShape, cat(what, " has more than 2^64 bits"));
-    if (tensor.dtype == DType::kFloat4E2M1FNx2) {
-      if (tensor.shape.empty() || tensor.shape.back() % 2 != 0) {
+    if (is_packed_float(tensor.dtype)) {
+      const auto each = static_cast<std::int64_t>(values_of_element(tensor.dtype));
+      if (tensor.shape.empty() || tensor.shape.back() % each != 0) {
         throw error(ErrorCode::kStDtype,
-                    cat(what, " does not fill whole bytes: the last dimension must be even"));
+                    cat(what, " does not fill whole bytes: the last dimension must be ",
+                        each == 2 ? "even" : "a multiple of 4"));
       }
-      tensor.shape.back() /= 2;
+      tensor.shape.back() /= each;
     }
     tensor.bytes = entry.data_end - entry.data_begin;
     if (tensor.bytes != *bits / 8) {
@@ -288,7 +291,7 @@ HeaderJson parse_header_json(std::string_view text, std::uint64_t base_offset) {
 }
 
 std::uint64_t item_bits(DType dtype) noexcept {
-  return dtype == DType::kFloat4E2M1FNx2 ? 4 : 8 * item_bytes(dtype);
+  return 8 * item_bytes(dtype) / values_of_element(dtype);
 }
 
 std::optional<std::uint64_t> total_bits(DType dtype, std::span<const std::int64_t> shape) noexcept {

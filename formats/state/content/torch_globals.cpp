@@ -78,7 +78,8 @@ TorchGlobal known_global(std::string_view module, std::string_view name) {
   const auto* const found = std::ranges::find_if(
       kKnown, [&](const Known& k) { return k.module == known.module && k.name == known.name; });
   if (found != kKnown.end()) return found->meaning;
-  if (known.module == "torch" && dtype_from_torch_name(known.name)) return TorchGlobal::kDType;
+  const auto dtype = known.module == "torch" ? dtype_from_torch_name(known.name) : std::nullopt;
+  if (dtype && is_torch_dtype(*dtype)) return TorchGlobal::kDType;
   if (is_storage_class(known)) return TorchGlobal::kStorageClass;
   return plain_uses(known).any() ? TorchGlobal::kPlain : TorchGlobal::kUnknown;
 }

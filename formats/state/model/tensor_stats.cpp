@@ -158,6 +158,22 @@ TensorStats stats_as(DType dtype, std::span<const std::byte> elements) {
   return stats;
 }
 
+// Elements hold several values; the figures are those of the values.
+TensorStats packed_stats(DType dtype, std::span<const std::byte> elements) {
+  const auto item = static_cast<std::size_t>(item_bytes(dtype));
+  const auto each = static_cast<std::size_t>(values_of_element(dtype));
+  TensorStats stats;
+  Group<float> group;
+  const std::size_t most = kStatsGroup / each * item;
+  for (std::size_t at = 0; at < elements.size(); at += most) {
+    const auto part = elements.subspan(at, std::min(most, elements.size() - at));
+    const auto values = std::span(group).first(part.size() / item * each);
+    unpack_floats(dtype, part, values);
+    append(dtype, stats, group_stats(values.data(), values.size()));
+  }
+  return stats;
+}
+
 TensorStats bool_stats(DType dtype, std::span<const std::byte> elements) {
   TensorStats stats;
   Group<std::uint8_t> group;
@@ -209,7 +225,7 @@ TensorStats complex_stats(DType dtype, std::span<const std::byte> elements) {
 }  // namespace
 
 bool has_numbers(DType dtype) noexcept {
-  return dtype <= DType::kFloat8E8M0FNU;
+  return dtype <= DType::kFloat8E8M0FNU || is_packed_float(dtype);
 }
 
 TensorStats stats_of(DType dtype, std::span<const std::byte> elements) {
@@ -235,6 +251,10 @@ TensorStats stats_of(DType dtype, std::span<const std::byte> elements) {
       return stats_as<std::uint64_t>(dtype, elements);
     case DType::kBool:
       return bool_stats(dtype, elements);
+    case DType::kFloat4E2M1FNx2:
+    case DType::kFloat6E2M3FNx4:
+    case DType::kFloat6E3M2FNx4:
+      return packed_stats(dtype, elements);
     case DType::kComplex128:
       return complex_stats<double>(dtype, elements);
     case DType::kComplex64:
@@ -280,7 +300,8 @@ void append(DType dtype, TensorStats& stats, const TensorStats& behind) {
 }
 
 void StatsJoiner::add(DType dtype, std::uint64_t first, const TensorStats& block) {
-  early_.emplace(first, block);
+  values_ = values_of_element(dtype);
+  early_.emplace(first * values_, block);
   while (!early_.empty() && early_.begin()->first == total_.count) {
     append(dtype, total_, early_.begin()->second);
     early_.erase(early_.begin());
@@ -288,7 +309,8 @@ void StatsJoiner::add(DType dtype, std::uint64_t first, const TensorStats& block
 }
 
 std::map<std::uint64_t, TensorStats> StatsJoiner::blocks() const {
-  std::map<std::uint64_t, TensorStats> blocks = early_;
+  std::map<std::uint64_t, TensorStats> blocks;
+  for (const auto& [first, block] : early_) blocks.emplace(first / values_, block);
   if (total_.count != 0) blocks.emplace(0, total_);
   return blocks;
 }

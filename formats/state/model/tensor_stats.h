@@ -40,12 +40,13 @@ struct TensorStats {
 
 inline constexpr std::size_t kStatsGroup = 4096;  // elements
 
-// Returns whether the elements are single numbers: for quantized, packed and bit types only counts
-// are known.
+// Returns whether the elements are numbers, or hold several floats of 4 or 6 bits: for quantized,
+// other packed and bit types only counts are known.
 bool has_numbers(DType dtype) noexcept;
 
 // Computes statistics of consecutive elements that begin at a multiple of kStatsGroup.  bool counts
-// as 0 and 1.  Types without numbers: `count` only.
+// as 0 and 1.  Of elements that hold several values each value counts.  Types without numbers:
+// `count` only.
 TensorStats stats_of(DType dtype, std::span<const std::byte> elements);
 
 // Extends `stats` by `behind`, the statistics of the elements that follow.
@@ -64,6 +65,7 @@ class StatsJoiner {
 
  private:
   TensorStats total_;
+  std::uint64_t values_ = 1;                    // in an element
   std::map<std::uint64_t, TensorStats> early_;  // before their turn, by `first`
 };
 

@@ -5,6 +5,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "formats/bytes/base/cast.h"
 #include "formats/bytes/base/text.h"
 #include "formats/state/model/tensor_stats.h"
 #include "tools/verbs/contents/folded_keys.h"
@@ -39,7 +40,7 @@ Change change_of(const ComparedTensor& compared, std::size_t position) {
   change.changed = compared.differs() ? 1 : 0;
   change.elements = figures.count;
   change.different = figures.different;
-  change.numbers = formats::has_numbers(compared.a);
+  change.numbers = formats::has_numbers(compared.a) && !formats::is_packed_float(compared.a);
   change.left = figures.left;
   change.apart = figures.apart;
   change.unbounded = figures.unbounded;

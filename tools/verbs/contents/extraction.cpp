@@ -3,6 +3,7 @@
 
 #include <ostream>
 
+#include "formats/bytes/base/cast.h"
 #include "formats/bytes/base/crc32.h"
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
@@ -69,6 +70,9 @@ std::string numpy_name(DType dtype) {
 }
 
 // numpy's file format, version 1.0: magic, the length of the header, a Python dict, elements.
+constexpr const char* kUnpacked =
+    "fsdp-ckpt convert PATH OUT --to safetensors --dtype float32 makes wider floats of it";
+
 class NpyFile : public TensorFile {
  public:
   explicit NpyFile(const Extraction& extraction) : data_bytes_(extraction.bytes()) {
@@ -77,8 +81,9 @@ class NpyFile : public TensorFile {
       const std::string name(formats::torch_name(extraction.dtype));
       throw Error(ErrorCode::kUnsupported,
                   cat("numpy has no ", name, "; ",
-                      formats::is_complex(extraction.dtype)
-                          ? "write a .pt file"
+                      formats::is_complex(extraction.dtype) ? "write a .pt file"
+                      : formats::is_packed_float(extraction.dtype)
+                          ? kUnpacked
                           : "cast with --dtype float32, or write a .pt file"));
     }
     constexpr std::size_t kAlignment = 64;
@@ -188,6 +193,10 @@ formats::CopyResult read_slice(const Extraction& extraction, const CommonOptions
 std::unique_ptr<TensorFile> make_tensor_file(const std::string& format,
                                              const Extraction& extraction) {
   if (format == "npy") return std::make_unique<NpyFile>(extraction);
+  if (!formats::is_torch_dtype(extraction.dtype)) {
+    throw Error(ErrorCode::kUnsupported,
+                cat("PyTorch has no ", formats::torch_name(extraction.dtype), "; ", kUnpacked));
+  }
   return std::make_unique<PtFile>(extraction);
 }
 

@@ -9,6 +9,9 @@
 #include "formats/bytes/base/interrupt.h"
 #include "formats/bytes/base/text.h"
 #include "formats/bytes/store/place.h"
+#include "formats/changes/arrays/computed_tensors.h"
+#include "formats/changes/arrays/decode.h"
+#include "formats/changes/arrays/elementwise.h"
 #include "formats/changes/megatron/form.h"
 #include "formats/changes/megatron/names.h"
 #include "formats/families/checks/content_check.h"
@@ -46,6 +49,33 @@ constexpr std::string_view kShortHdf5 = "h5";
 bool is_step(const Leaf& leaf) {
   const auto* last = leaf.path.empty() ? nullptr : std::get_if<std::string>(&leaf.path.back());
   return last != nullptr && (*last == "step" || last->ends_with(".step"));
+}
+
+void replace_source(Prepared& prepared, std::shared_ptr<const formats::Checkpoint> next) {
+  if (next == nullptr) return;
+  prepared.originals.push_back(std::exchange(prepared.source, std::move(next)));
+}
+
+// Puts the values of packed floats, cast, in the place of tensors.  Their last dimension grows.
+void unpack_tensors(Prepared& out, Value& content, formats::DType dtype) {
+  const auto& tensors = out.source->index().tensors;
+  std::unique_ptr<formats::arrays::ComputedTensors> computed;
+  const auto unpacked = [&](const Leaf& leaf) -> std::optional<Value> {
+    const auto number = formats::tensor_number(leaf.value);
+    if (!number || !formats::is_packed_float(tensors[*number].dtype)) return leaf.value;
+    if (computed == nullptr) {
+      computed = std::make_unique<formats::arrays::ComputedTensors>(
+          std::vector{std::make_shared<formats::arrays::ArraySource>(*out.source)});
+    }
+    const formats::arrays::Array values =
+        formats::arrays::unpacked(computed->source_array(*number));
+    return computed->shared(
+        leaf.path, formats::arrays::with_step(values, {formats::arrays::Arithmetic::kCast, dtype}));
+  };
+  Value changed = formats::with_leaves(content, unpacked);
+  if (computed == nullptr) return;
+  content = std::move(changed);
+  replace_source(out, std::move(computed));
 }
 
 // Turns floating tensors into references that cast; everything else stays.
@@ -87,11 +117,6 @@ Value without_forward_module(const formats::Checkpoint& source, const Value& con
   strip.strip_prefixes = {std::string(kWrapper.substr(0, kWrapper.size() - 1))};
   extras.lines.push_back("stripped: " + formats::quote(kWrapper));
   return stripped_content(source, content, strip, common, extras);
-}
-
-void replace_source(Prepared& prepared, std::shared_ptr<const formats::Checkpoint> next) {
-  if (next == nullptr) return;
-  prepared.originals.push_back(std::exchange(prepared.source, std::move(next)));
 }
 
 // Reports which versions of Megatron-Core write a torch_dist folder of that layout.
@@ -333,7 +358,10 @@ Prepared prepare_conversion(const std::string& format, const ConversionOptions& 
     note_layout(layout, out.extras);
   }
   if (format == "fsdp_dtensor") change_to(Form::kFsdpDtensor);
-  if (dtype) content = with_dtype(*out.source, content, *dtype);
+  if (dtype) {
+    unpack_tensors(out, content, *dtype);
+    content = with_dtype(*out.source, content, *dtype);
+  }
   out.content = std::move(content);
   return out;
 }

@@ -3,6 +3,7 @@
 #include "formats/bytes/base/cast.h"
 
 #include <bit>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -95,6 +96,29 @@ TEST(Cast, integers_and_complex_numbers_are_not_cast) {
   EXPECT_FALSE(can_cast(DType::kInt64, DType::kFloat32));
   EXPECT_FALSE(can_cast(DType::kFloat32, DType::kComplex64));
   EXPECT_FALSE(can_cast(DType::kFloat4E2M1FNx2, DType::kFloat32));
+}
+
+std::vector<float> unpacked(DType dtype, std::vector<unsigned char> bytes) {
+  std::vector<float> out(bytes.size() / item_bytes(dtype) * values_of_element(dtype));
+  unpack_floats(dtype, std::as_bytes(std::span(bytes)), out);
+  return out;
+}
+
+// tests/interop/check_small_floats.py compares all codes with ml_dtypes.
+TEST(PackedFloats, the_first_value_lies_in_the_lowest_bits) {
+  EXPECT_EQ(unpacked(DType::kFloat4E2M1FNx2, {0x72, 0x9C}), (std::vector<float>{1, 6, -2, -0.5F}));
+  // 000001, 111111, 100000, 001000: 0x220FC1 from the lowest bits on.
+  const std::vector<float> e2m3 = unpacked(DType::kFloat6E2M3FNx4, {0xC1, 0x0F, 0x22});
+  EXPECT_EQ(e2m3, (std::vector<float>{0.125F, -7.5F, -0.0F, 1}));
+  EXPECT_TRUE(std::signbit(e2m3[2]));
+  EXPECT_EQ(unpacked(DType::kFloat6E3M2FNx4, {0xC1, 0x0F, 0x32}),
+            (std::vector<float>{0.0625F, -28, -0.0F, 1}));
+}
+
+TEST(PackedFloats, other_dtypes_hold_one_value) {
+  EXPECT_FALSE(is_packed_float(DType::kFloat8E8M0FNU));
+  EXPECT_EQ(values_of_element(DType::kBits4x2), 1U);
+  EXPECT_TRUE(is_packed_float(DType::kFloat6E3M2FNx4));
 }
 
 }  // namespace

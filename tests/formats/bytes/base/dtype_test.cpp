@@ -39,6 +39,8 @@ const std::vector<Row> kRows = {
     {DType::kFloat8E5M2FNUZ, 1, "float8_e5m2fnuz", "", "F8_E5M2FNUZ", 1},
     {DType::kFloat8E8M0FNU, 1, "float8_e8m0fnu", "", "F8_E8M0", 1},
     {DType::kFloat4E2M1FNx2, 1, "float4_e2m1fn_x2", "", "F4", 1},
+    {DType::kFloat6E2M3FNx4, 3, "float6_e2m3fn_x4", "", "F6_E2M3", 3},
+    {DType::kFloat6E3M2FNx4, 3, "float6_e3m2fn_x4", "", "F6_E3M2", 3},
     {DType::kBits8, 1, "bits8", "", "", 1},
     {DType::kBits16, 2, "bits16", "", "", 2},
     {DType::kBits1x8, 1, "bits1x8", "", "", 1},
@@ -69,6 +71,7 @@ TEST(DType, every_name_leads_back_to_its_type) {
   for (const Row& row : kRows) {
     SCOPED_TRACE(row.torch);
     EXPECT_EQ(dtype_from_torch_name(row.torch), row.dtype);
+    EXPECT_EQ(is_torch_dtype(row.dtype), !row.torch.starts_with("float6_"));
     if (!row.storage.empty()) {
       EXPECT_EQ(dtype_from_storage_class(row.storage), row.dtype);
     }

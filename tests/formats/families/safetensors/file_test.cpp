@@ -131,6 +131,12 @@ TEST(Safetensors, what_is_accepted) {
       {R"({"f":{"dtype":"F4","shape":[3,8],"data_offsets":[0,12]}})",
        12,
        {"f float4_e2m1fn_x2 [3, 4] 64+12"}},
+      {R"({"f":{"dtype":"F6_E2M3","shape":[3,8],"data_offsets":[0,18]}})",
+       18,
+       {"f float6_e2m3fn_x4 [3, 2] 69+18"}},
+      {R"({"f":{"dtype":"F6_E3M2","shape":[4],"data_offsets":[0,3]}})",
+       3,
+       {"f float6_e3m2fn_x4 [1] 66+3"}},
       {R"({"u":{"dtype":"U8","note":{"a":[1,{"dtype":99999999999999999999}]},"note":7,"shape":[1],"data_offsets":[0,1]}})",
        1,
        {"u uint8 [1] 118+1"}},
@@ -228,6 +234,10 @@ TEST(Safetensors, each_way_to_be_wrong_has_its_code_and_says_what_and_where) {
        "must be even"},
       {file_of(R"({"a":{"dtype":"F4","shape":[],"data_offsets":[0,1]}})", 1), ErrorCode::kStDtype,
        "must be even"},
+      {file_of(R"({"a":{"dtype":"F6_E2M3","shape":[4,3],"data_offsets":[0,9]}})", 9),
+       ErrorCode::kStDtype, "must be a multiple of 4"},
+      {file_of(R"({"a":{"dtype":"F6_E2M3","shape":[8],"data_offsets":[0,7]}})", 7),
+       ErrorCode::kStSize, "takes 6 bytes"},
       // shape.
       {file_of(R"({"a":{"dtype":"U8","shape":[-1],"data_offsets":[0,1]}})", 1), ErrorCode::kStShape,
        "has dimension '-1'"},
@@ -413,6 +423,13 @@ TEST(SafetensorsWriter, elements_of_4_bits_are_counted_singly_in_the_file) {
   const std::string start = make_header(tensors, {});
   EXPECT_NE(start.find(R"("shape":[3,8])"), std::string::npos);
   EXPECT_EQ(read(start + std::string(12, 'd')).tensors[0].shape, (std::vector<std::int64_t>{3, 4}));
+}
+
+TEST(SafetensorsWriter, elements_of_6_bits_are_counted_singly_in_the_file) {
+  std::vector<Tensor> tensors = {{"f", DType::kFloat6E3M2FNx4, {3, 2}, 0, 18}};
+  const std::string start = make_header(tensors, {});
+  EXPECT_NE(start.find(R"("dtype":"F6_E3M2","shape":[3,8])"), std::string::npos);
+  EXPECT_EQ(read(start + std::string(18, 'd')).tensors[0].shape, (std::vector<std::int64_t>{3, 2}));
 }
 
 TEST(SafetensorsWriter, what_a_file_cannot_hold_is_refused) {

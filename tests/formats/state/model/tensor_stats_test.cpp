@@ -108,10 +108,26 @@ TEST(TensorStats, complex_numbers_have_a_size_and_bools_are_0_and_1) {
 }
 
 TEST(TensorStats, quantized_and_packed_types_are_counted_alone) {
-  const TensorStats stats = of<std::uint8_t>(DType::kFloat4E2M1FNx2, {0, 1, 2});
+  const TensorStats stats = of<std::uint8_t>(DType::kQUInt4x2, {0, 1, 2});
   EXPECT_EQ(stats.count, 3U);
   EXPECT_EQ(stats.zeros, 0U);
-  EXPECT_FALSE(mean_of(DType::kFloat4E2M1FNx2, stats));
+  EXPECT_FALSE(mean_of(DType::kQUInt4x2, stats));
+}
+
+TEST(TensorStats, each_value_of_a_packed_float_counts) {
+  // 1, 6, -2, 0.
+  const TensorStats stats = of<std::uint8_t>(DType::kFloat4E2M1FNx2, {0x72, 0x0C});
+  EXPECT_EQ(stats.count, 4U);
+  EXPECT_EQ(stats.zeros, 1U);
+  EXPECT_EQ(stats.min, -2);
+  EXPECT_EQ(stats.max, 6);
+  EXPECT_EQ(mean_of(DType::kFloat4E2M1FNx2, stats), 1.25);
+  // Blocks are counted in elements, and join in any order.
+  StatsJoiner joiner;
+  joiner.add(DType::kFloat4E2M1FNx2, 2, stats);
+  EXPECT_EQ(joiner.blocks().begin()->first, 2U);
+  joiner.add(DType::kFloat4E2M1FNx2, 0, stats);
+  EXPECT_EQ(joiner.total().count, 8U);
 }
 
 }  // namespace
