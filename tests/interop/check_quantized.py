@@ -4,7 +4,7 @@
     check_quantized.py CORPUS --tool PATH [--only CASE...] [--random N] [--seed S]
 
 For each case: what `export --dequantize` makes of the folder is what the package itself reads from it; what `export --quantize` makes of the model
-before is what the package made of it; and a folder with a scale missing, of another shape, or numbers that are cut, is refused.
+before is what the package made of it, and so is what the operations of a map make of one weight, there and back; and a folder with a scale missing, of another shape, or numbers that are cut, is refused.
 What the tool says that it does not know is counted as left out, with its reason.
 
 Compared bit for bit: names, dtypes, shapes, bits of every tensor (of NaN, that it is one).  Left out of the comparison with what a package exported:
@@ -103,6 +103,10 @@ def config_of(folder, name="config.json"):
 
 def check_dequantize(path, folder, case, work):
     out, told = work / "dequantized", case["dequantized_dtype"]
+    if case["options"].get("pickled"):   # objects of the package, of which the next step is named
+        _, said = tool(path, "export", folder / "ckpt" / "pytorch_model.bin", out, "--config", folder / "ckpt", "--dequantize", expect=(2,))
+        check("save_pretrained() writes safetensors" in said, f"dequantize: {said}")
+        return
     tool(path, "export", folder / "ckpt", out, "--dequantize", *(["--dtype", told[0]] if told else []))
     made, wanted, before = tensors_of(out), load_file(folder / "dequantized.safetensors"), tensors_of(folder / "ckpt")
     for key, value in wanted.items():   # what was not quantized is cast, too
@@ -153,6 +157,33 @@ def check_export(path, folder, case, work):
         check(torch.equal(bits(logits[0]), bits(logits[1])), "export --quantize: other logits than the package's folder")
 
 
+# What is stored of a weight, in the order in which a map's operations take it.
+PARTS = ("weight_packed", "weight", "weight_scale", "weight_scale_inv", "weight_zero_point", "weight_global_scale", "weight_scale_2", "weight_shape")
+ALONE = "mlp.down_proj"   # shares its scale of scales with nothing
+
+
+def check_map(path, folder, case, work):
+    """One weight by the operations of a map, there and back."""
+    wanted, ckpt = case["quantize"], tensors_of(folder / "ckpt")
+    module = next((key.removesuffix(".weight") for key in case["quantized"] if key.endswith(f"{ALONE}.weight")), None)
+    if module is None or is_static(config_of(folder / "ckpt")["quantization_config"]):   # kept, or with the zeros of a calibration
+        return
+    parts = [part for part in PARTS if f"{module}.{part}" in ckpt]
+    do = {"op": "quantize", "scheme": wanted["scheme"], "dialect": wanted["dialect"], "from": case["dequantized_dtype"][0]}
+    do |= {"group": wanted["group"]} if wanted["group"] else {}
+    rules = {"rule": [{"from": f"{{m:**}}.{ALONE}.weight", "to": [f"{{m}}.{ALONE}.{part}" for part in parts], "do": [do]},
+                      {"from": "{rest:**}", "to": "{rest}"}]}
+    (work / "rules.json").write_text(json.dumps(rules))
+    there, back = work / "there.safetensors", work / "back.safetensors"
+    tool(path, "map", work / "rules.json", folder / "source", there)
+    names = [f"{module}.{part}" for part in parts]
+    made = load_file(there)
+    compare({name: made.get(name) for name in names}, {name: ckpt[name] for name in names}, "map")
+    tool(path, "map", work / "rules.json", there, back, "--reverse")
+    compare({f"{module}.weight": load_file(back)[f"{module}.weight"]},
+            {f"{module}.weight": load_file(folder / "dequantized.safetensors")[f"{module}.weight"]}, "map --reverse")
+
+
 def longer(value):
     return value.repeat(2) if value.ndim == 0 else torch.cat([value, value[:1]])
 
@@ -190,7 +221,7 @@ def check_damage(path, folder, case, work):
         check(not (work / "made").exists(), f"{what}, but a model was written")
 
 
-CHECKS = {"dequantize": check_dequantize, "export": check_export, "damage": check_damage}
+CHECKS = {"dequantize": check_dequantize, "export": check_export, "map": check_map, "damage": check_damage}
 
 
 def main():
@@ -208,7 +239,7 @@ def main():
     for file in sorted(args.corpus.glob("*/case.json")):
         case, folder = json.loads(file.read_text()), file.parent
         for name, one in CHECKS.items():
-            if only and not only & {folder.name, case["scheme"], name} or (name == "export" and not case["quantize"]):
+            if only and not only & {folder.name, case["scheme"], name} or (name in ("export", "map") and not case["quantize"]):
                 continue
             with tempfile.TemporaryDirectory(dir=args.corpus) as work:
                 try:

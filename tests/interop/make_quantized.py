@@ -47,6 +47,10 @@ def other(package, make, quantize=None, **options):
     return dict(package=package, make=make, options=options, quantize=quantize)
 
 
+def ao(config, **options):
+    return other("torchao", producers.torchao, None, config=config, **options)
+
+
 # name: what makes it, and the sources that it is made of.
 SCHEMES = {
     "ct_fp8": (ct("FP8", "fp8-tensor"), ["odd"]),
@@ -88,10 +92,25 @@ SCHEMES = {
                        ["small", "small_f32"]),
     "bnb_fp4": (other("bitsandbytes", producers.bitsandbytes, None, load_in_4bit=True, bnb_4bit_quant_type="fp4"), ["small"]),
     "bnb_int8": (other("bitsandbytes", producers.bitsandbytes, None, load_in_8bit=True), ["odd", "odd_f16"]),
-    "ao_int8": (other("torchao", producers.torchao, None, config="Int8WeightOnlyConfig"), ["odd", "odd_f16"]),
-    "ao_fp8": (other("torchao", producers.torchao, None, config="Float8WeightOnlyConfig"), ["odd"]),
-    "ao_int8_pickled": (other("torchao", producers.torchao, None, config="Int8WeightOnlyConfig", pickled=True), ["odd"]),
-    "ao_fp8_pickled": (other("torchao", producers.torchao, None, config="Float8WeightOnlyConfig", pickled=True), ["odd"]),
+    "ao_int8": (ao("Int8WeightOnlyConfig()"), ["odd", "odd_f16", "odd_f32", "odd_extreme"]),
+    "ao_int8_tensor": (ao("Int8WeightOnlyConfig(granularity=PerTensor())"), ["odd", "odd_f16"]),
+    "ao_int8_group": (ao("Int8WeightOnlyConfig(granularity=PerGroup(32))"), ["small", "small_f32"]),
+    "ao_int8_dynamic": (ao("Int8DynamicActivationInt8WeightConfig()"), ["odd"]),
+    "ao_fp8": (ao("Float8WeightOnlyConfig()"), ["odd", "odd_f16", "odd_f32"]),
+    "ao_fp8_e5m2": (ao("Float8WeightOnlyConfig(weight_dtype=torch.float8_e5m2)"), ["odd"]),
+    "ao_fp8_tensor": (ao("Float8WeightOnlyConfig(granularity=PerTensor())"), ["odd", "odd_f32"]),
+    "ao_int4_unpacked": (ao("IntxWeightOnlyConfig(weight_dtype=torch.int4, granularity=PerGroup(32), mapping_type=MappingType.ASYMMETRIC)"),
+                         ["small", "small_f16", "small_f32"]),
+    "ao_int3_unpacked": (ao("IntxWeightOnlyConfig(weight_dtype=torch.int3, scale_dtype=torch.float32)"), ["odd"]),
+    "ao_int8_unpacked": (ao("Int8DynamicActivationIntxWeightConfig()"), ["small", "small_f16"]),
+    "ao_mxfp8": (ao("MXDynamicActivationMXWeightConfig()"), ["small", "large", "small_extreme"]),
+    "ao_mxfp8_e5m2": (ao("MXDynamicActivationMXWeightConfig(weight_dtype=torch.float8_e5m2, activation_dtype=torch.float8_e5m2)"), ["small"]),
+    "ao_mxfp4": (ao("MXDynamicActivationMXWeightConfig(weight_dtype=torch.float4_e2m1fn_x2, activation_dtype=torch.float4_e2m1fn_x2)"),
+                 ["small", "large", "small_extreme"]),
+    "ao_nvfp4": (ao("NVFP4WeightOnlyConfig()"), ["small", "large", "small_f32"]),
+    "ao_nvfp4_one": (ao("NVFP4WeightOnlyConfig(use_dynamic_per_tensor_scale=False)"), ["large"]),
+    "ao_int8_pickled": (ao("Int8WeightOnlyConfig()", pickled=True), ["odd"]),
+    "ao_fp8_pickled": (ao("Float8WeightOnlyConfig()", pickled=True), ["odd"]),
     "awq_g128": (other("autoawq", producers.autoawq, None, group=128), ["large_f16"]),
     "awq_g64": (other("autoawq", producers.autoawq, None, group=64), ["large_f16"]),
     "awq_g32": (other("autoawq", producers.autoawq, None, group=32), ["small_f16", "small"]),

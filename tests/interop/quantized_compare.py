@@ -8,7 +8,7 @@ from tool_run import Failure, check
 
 
 # What the tool says of folders that it cannot read, and of matrices that it leaves to the user.
-UNKNOWN = ("quant_method is 'torchao'", "error[UNKNOWN_FORMAT]", "no tensors of quantized weights", "no matrix is left to quantize", "too large for a power of two", "has no finite scale")
+UNKNOWN = ("error[UNKNOWN_FORMAT]", "no tensors of quantized weights", "no matrix is left to quantize", "too large for a power of two", "has no finite scale")
 
 
 class Left(Exception):

@@ -204,9 +204,12 @@ def four_bits(weight):
 
 
 def torchao(source, ckpt, config, pickled=False):
+    """`config`: the call that makes the configuration, with names of torchao.quantization and of its prototype of MX formats."""
+    import torchao.prototype.mx_formats
     import torchao.quantization
     import transformers
-    config = transformers.TorchAoConfig(quant_type=getattr(torchao.quantization, config)())
+    names = {"torch": torch} | vars(torchao.prototype.mx_formats) | vars(torchao.quantization)
+    config = transformers.TorchAoConfig(quant_type=eval(config, names))
     model = transformers.AutoModelForCausalLM.from_pretrained(source, quantization_config=config, device_map="cpu")
     model.save_pretrained(ckpt)
     if pickled:

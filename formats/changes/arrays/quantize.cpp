@@ -20,7 +20,6 @@
 namespace fsdp::formats::arrays {
 namespace {
 
-constexpr float kLargest = 448;                      // of float8_e4m3fn
 constexpr std::uint32_t kInfinityBits = 0x7F800000;  // of float32, without a sign
 constexpr float kFloatMax = std::numeric_limits<float>::max();
 // Neighbouring blocks whose scales are computed together: a whole row of blocks in most matrices.
@@ -69,36 +68,6 @@ FSDP_WIDE_VECTORS std::uint32_t largest(const std::uint32_t* bits, std::size_t c
   for (; i < count; ++i) most[0] = std::max(most[0], bits[i] & 0x7FFFFFFF);
   return *std::max_element(most, most + kVector);
 }
-
-FSDP_WIDE_VECTORS void multiply_and_cut(float* numbers, std::size_t count, float factor) {
-  const auto each = [=](std::size_t i) {
-    const float product = numbers[i] * factor;
-    const float above = product < -kLargest ? -kLargest : product;
-    numbers[i] = above > kLargest ? kLargest : above;
-  };
-  std::size_t i = 0;
-  for (; i + kVector <= count; i += kVector) {
-    for (std::size_t l = 0; l < kVector; ++l) each(i + l);
-  }
-  for (; i < count; ++i) each(i);
-}
-
-// See Note [how transformers quantizes a block].
-class TransformersFloat8 : public Quantizer {
- public:
-  BlockScale scale(float least, float most) const override {
-    const float magnitude = std::max(-least, most);
-    const float factor = magnitude == 0 ? 1 : (1 / magnitude) * kLargest;
-    const float finite = std::isfinite(factor) ? factor : 1;
-    return {1 / finite, finite};
-  }
-  void encode(std::span<float> elements, const BlockScale& scale,
-              std::span<std::uint8_t> codes) const override {
-    multiply_and_cut(elements.data(), elements.size(), scale.divisor);
-    cast(DType::kFloat32, std::as_bytes(elements), DType::kFloat8E4M3FN,
-         std::as_writable_bytes(codes));
-  }
-};
 
 Error not_finite(const Array& array, std::uint64_t first, std::span<const std::uint32_t> bits) {
   std::size_t at = 0;
@@ -314,13 +283,6 @@ float largest_magnitude(const Array& array) {
   float magnitude = 0;
   std::memcpy(&magnitude, &most, sizeof magnitude);
   return magnitude;
-}
-
-QuantizedArrays quantized_arrays(const Array& array, const BlockGrid& grid,
-                                 const std::vector<std::int64_t>& scale_shape) {
-  const Quantization from{array, grid, std::make_shared<TransformersFloat8>()};
-  return {quantized_numbers(from, DType::kFloat8E4M3FN),
-          quantized_scales(from, scale_shape, DType::kFloat32)};
 }
 
 }  // namespace fsdp::formats::arrays

@@ -56,20 +56,4 @@ Array quantized_zeros(const Quantization& from, const std::vector<std::int64_t>&
 // Throws: kUnsupported naming an element that is NaN or infinite.
 float largest_magnitude(const Array& array);
 
-struct QuantizedArrays {
-  Array numbers;  // float8_e4m3fn, of the array's shape
-  Array scales;   // float32: what a number is multiplied with
-};
-
-// Note [how transformers quantizes a block]
-// In float32, every step rounded to nearest, ties to even: with `most` the largest magnitude of the
-// block, f = (1 / most) * 448; the scale is 1 / f, and a number is its element times f, cut to what
-// float8_e4m3fn holds (448) and cast.  Where f would not be finite (zeros, or nothing above 2^-128
-// * 448) it is 1.
-//
-// Requires: as Quantization; `scale_shape` has as many elements as the grid has blocks.
-// Throws while the arrays are read: as Quantization.
-QuantizedArrays quantized_arrays(const Array& array, const BlockGrid& grid,
-                                 const std::vector<std::int64_t>& scale_shape);
-
 }  // namespace fsdp::formats::arrays

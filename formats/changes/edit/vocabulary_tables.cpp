@@ -14,17 +14,13 @@
 #include "formats/changes/arrays/dequantize.h"
 #include "formats/changes/edit/glob_use.h"
 #include "formats/state/content/content.h"
+#include "formats/state/content/table_names.h"
 
 namespace fsdp::formats {
 namespace {
 
-constexpr std::array<std::string_view, 9> kEmbeddings = {
-    "embed_tokens", "tok_embeddings", "wte",          "word_embeddings", "embed_in",
-    "shared",       "word_embedding", "tokens_embed", "input_embedding"};
 // Embeddings if there is none of those above: of Mamba and CTRL.
 constexpr std::array<std::string_view, 2> kOtherEmbeddings = {"embeddings", "w"};
-constexpr std::array<std::string_view, 4> kHeads = {"lm_head", "output", "output_layer",
-                                                    "embed_out"};
 // Output layers only if they have as many rows as the embedding: such names have other uses.
 constexpr std::array<std::string_view, 10> kOtherHeads = {
     "decoder",         "predictions",       "proj_out", "output_projection", "lm_loss",
@@ -67,10 +63,10 @@ TableKind kind_named(std::string_view key) {
   if (std::ranges::any_of(parts, numbered)) return TableKind::kNone;
   const std::string_view module = parts[parts.size() - 2];
   const bool weight = parts.back() == "weight";
-  if (weight && is_one_of(kEmbeddings, module)) return TableKind::kEmbedding;
+  if (weight && is_one_of(kEmbeddingModules, module)) return TableKind::kEmbedding;
   if (weight && is_one_of(kOtherEmbeddings, module)) return TableKind::kOtherEmbedding;
   if (!weight && parts.back() != "bias") return TableKind::kNone;
-  if (is_one_of(kHeads, module)) return TableKind::kHead;
+  if (is_one_of(kHeadModules, module)) return TableKind::kHead;
   return is_one_of(kOtherHeads, module) ? TableKind::kOtherHead : TableKind::kNone;
 }
 

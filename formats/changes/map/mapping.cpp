@@ -9,6 +9,7 @@
 #include "formats/bytes/base/text.h"
 #include "formats/changes/arrays/computed_tensors.h"
 #include "formats/changes/map/map_optimizer.h"
+#include "formats/changes/map/scaling.h"
 #include "formats/state/content/content.h"
 #include "formats/state/content/loose_states.h"
 #include "formats/state/content/object_fields.h"
@@ -235,8 +236,9 @@ std::vector<Array> apply_rule(const Rule& rule, std::vector<Array> arrays,
     std::size_t parts = 1;
     if (gathers) parts = std::exchange(groups, 1);
     if (rule.spreads() && operation.kind == OperationKind::kUnstack) parts = arrays.size();
-    // Half of the patterns are scales, which the operation uses up.
-    if (operation.kind == OperationKind::kDequantize && groups > 1) groups /= 2;
+    // A weight has several patterns, of which one is left.
+    if (operation.kind == OperationKind::kDequantize && groups > 1)
+      groups = std::max<std::size_t>(1, groups / tensors_of_weight(operation));
     arrays = applied_in_parts(operation, std::move(arrays), parts, rule.to.size(), parameter);
   }
   return arrays;

@@ -10,6 +10,7 @@
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
 #include "formats/changes/map/node_reader.h"
+#include "formats/changes/quantized/known_schemes.h"
 
 namespace fsdp::formats::map {
 namespace {
@@ -101,12 +102,11 @@ std::vector<Expression> read_expressions(const RuleNode& node, const char* what)
   return out;
 }
 
-// How rules spell them.
-constexpr std::array<std::pair<std::string_view, ScaleLayout>, 4> kScaleLayouts = {
-    {{"blocks", ScaleLayout::kBlocks},
-     {"rows", ScaleLayout::kRows},
-     {"tensor", ScaleLayout::kTensor},
-     {"mxfp4", ScaleLayout::kMxfp4}}};
+// What `scales` may say beside mxfp4: float8_e4m3fn, as transformers quantizes.
+constexpr std::array<std::pair<std::string_view, quantized::Sharing>, 3> kFloat8Scales = {
+    {{"blocks", quantized::Sharing::kBlocks},
+     {"rows", quantized::Sharing::kRows},
+     {"tensor", quantized::Sharing::kTensor}}};
 
 // Reads what each kind of operation declares.
 class OperationReader {
@@ -205,21 +205,50 @@ class OperationReader {
     const bool undoes = out_.kind == OperationKind::kDequantize;
     out_.dtype = DType::kBFloat16;
     if (const RuleNode* node = reader_.find(undoes ? "to" : "from")) out_.dtype = read_dtype(*node);
+    if (const RuleNode* node = reader_.find("scheme")) return scheme(*node);
+    out_.scheme.sharing = quantized::Sharing::kBlocks;
     if (const RuleNode* node = reader_.find("scales")) {
       const std::string word = text_of(*node, "scales");
       const auto known =
-          std::ranges::find_if(kScaleLayouts, [&](const auto& one) { return one.first == word; });
-      if (known == kScaleLayouts.end())
+          std::ranges::find_if(kFloat8Scales, [&](const auto& one) { return one.first == word; });
+      if (known != kFloat8Scales.end()) {
+        out_.scheme.sharing = known->second;
+      } else if (word != "mxfp4") {
         throw wrong(*node, cat("scales is blocks, rows, tensor or mxfp4, not ", quote(word)));
-      out_.scales = known->second;
-      if (out_.scales == ScaleLayout::kMxfp4 && !undoes)
-        throw wrong(*node, "quantize cannot make mxfp4");
+      } else if (!undoes) {
+        throw wrong(*node, "quantize cannot make mxfp4 as GPT-OSS has it");
+      } else {
+        out_.dialect = quantized::Dialect::kGptOss;
+        out_.scheme = {
+            .bits = 4, .sharing = quantized::Sharing::kGroups, .columns = 32, .powers = true};
+      }
     }
-    if (out_.scales != ScaleLayout::kBlocks) return;
+    if (out_.scheme.sharing != quantized::Sharing::kBlocks) return;
     const RuleNode* node = reader_.find("block");
     out_.block = node == nullptr ? std::vector<Expression>(2, Expression("128"))
                                  : read_expressions(*node, "sizes");
     if (out_.block.size() != 2) throw lacks("a block of two sizes: rows, columns");
+  }
+
+  void scheme(const RuleNode& node) {
+    std::string dialect;
+    if (const RuleNode* const found = reader_.find("dialect"))
+      dialect = text_of(*found, "a dialect");
+    const auto known = quantized::dialect_named(dialect);
+    if (!known)
+      throw wrong(node, cat("dialect is compressed-tensors, modelopt or transformers, not ",
+                            quote(dialect)));
+    out_.dialect = *known;
+    std::optional<std::int64_t> group;
+    if (const RuleNode* const found = reader_.find("group")) {
+      group = integer_of(*found, "a size");
+      if (*group < 1) throw wrong(*found, "a group has at least one element");
+    }
+    try {
+      out_.scheme = quantized::known_scheme(out_.dialect, text_of(node, "a scheme"), group).scheme;
+    } catch (const Error& error) {
+      throw wrong(node, error.what());
+    }
   }
 
   void rotary() {
@@ -322,8 +351,8 @@ Operation inverse_of(const Operation& operation) {
       inverse.number = 1 / operation.number;
       break;
     case OperationKind::kDequantize:
-      if (operation.scales == ScaleLayout::kMxfp4)
-        throw no_inverse(operation, "mxfp4 can be read but not written");
+      if (operation.dialect == quantized::Dialect::kGptOss)
+        throw no_inverse(operation, "GPT-OSS's mxfp4 can be read but not written");
       break;
     case OperationKind::kLowRank:
       throw no_inverse(operation, "its result does not hold A and B");

@@ -13,6 +13,7 @@
 #include "formats/changes/arrays/array.h"
 #include "formats/changes/map/expression.h"
 #include "formats/changes/map/rule_node.h"
+#include "formats/changes/quantized/scheme.h"
 
 namespace fsdp::formats::map {
 
@@ -40,14 +41,6 @@ enum class OperationKind {
   kLowRank,     // a weight and the matrices A and B of LoRA become the merged weight
 };
 
-// The elements that share a scale.
-enum class ScaleLayout {
-  kBlocks,  // blocks of the last two dimensions
-  kRows,    // each row of the last dimension
-  kTensor,  // all
-  kMxfp4    // 32 numbers of 4 bits; the scale is a power of two
-};
-
 // "concatenate", "split_qkv", ...
 std::string_view operation_name(OperationKind kind);
 
@@ -72,10 +65,12 @@ struct Operation {
   double number = 0;              // kPad, kAdd: the value; kScale, kLowRank: the factor
   // kCast, kDequantize: the dtype to make; kQuantize: the dtype that its inverse makes.
   DType dtype = DType::kFloat32;
-  std::optional<DType> was;                   // kCast: the dtype before
-  ScaleLayout scales = ScaleLayout::kBlocks;  // kDequantize, kQuantize
-  std::vector<Expression> block;              // kBlocks: rows, columns
-  bool turned = false;                        // kLowRank: the weight is [in, out]
+  std::optional<DType> was;  // kCast: the dtype before
+  // kDequantize, kQuantize: how weights are stored.
+  quantized::Dialect dialect = quantized::Dialect::kTransformersFp8;
+  quantized::Scheme scheme = {};
+  std::vector<Expression> block;  // rows, columns: in the place of those of the scheme
+  bool turned = false;            // kLowRank: the weight is [in, out]
 };
 
 // Reads an operation: a name, or a table with `op` and what it declares.

@@ -2,163 +2,132 @@
 #include "formats/changes/map/scaling.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <utility>
+#include <variant>
 
 #include "formats/bytes/base/cast.h"
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
-#include "formats/changes/arrays/block_grid.h"
-#include "formats/changes/arrays/decode.h"
-#include "formats/changes/arrays/dequantize.h"
 #include "formats/changes/arrays/quantize.h"
+#include "formats/changes/quantized/quantized_weight.h"
 
 namespace fsdp::formats::map {
 namespace {
 
 using arrays::Array;
-using arrays::BlockGrid;
-using arrays::QuantizedArrays;
-
-using Sizes = std::vector<std::int64_t>;
-
-constexpr std::int64_t kMxfp4Numbers = 32;  // with one scale
-constexpr std::int64_t kMxfp4Bytes = 16;
-
-std::uint64_t product(std::span<const std::int64_t> sizes) {
-  return volume({sizes, sizes});
-}
+using quantized::Dialect;
+using quantized::Role;
+using quantized::Scheme;
+using quantized::Sharing;
 
 Error bad_scaling(ErrorCode code, const Operation& operation, const std::string& what) {
   return Error(code, cat(operation_name(operation.kind), " ", what));
 }
 
-// The blocks of a tensor of that shape, and the shape of their scales.
-struct ScaledShape {
-  BlockGrid grid;
-  Sizes scales;
-};
-
-ScaledShape scaled_shape(const Operation& operation, const Sizes& shape,
-                         const ParameterValue& parameter) {
-  ScaledShape out;
-  if (operation.scales == ScaleLayout::kTensor) {
-    out.grid.columns = product(shape);
-    out.grid.block_columns = std::max<std::uint64_t>(1, out.grid.columns);
-    return out;
-  }
-  const bool blocks = operation.scales == ScaleLayout::kBlocks;
-  const std::size_t least = blocks ? 2 : 1;
-  if (shape.size() < least) {
-    throw bad_scaling(
-        ErrorCode::kShape, operation,
-        cat("takes tensors of at least ", least, " dimensions, not ", shape_text(shape)));
-  }
-  const std::size_t leading = shape.size() - least;
-  out.scales.assign(shape.begin(), shape.end() - static_cast<std::ptrdiff_t>(least));
-  out.grid.matrices = product(out.scales);
-  out.grid.columns = static_cast<std::uint64_t>(shape.back());
-  if (!blocks) {
-    out.grid.block_columns = std::max<std::uint64_t>(1, out.grid.columns);
-    out.scales.push_back(1);
-    return out;
-  }
-  const std::int64_t rows = operation.block[0].value(parameter);
-  const std::int64_t columns = operation.block[1].value(parameter);
-  if (rows < 1 || columns < 1) {
-    throw bad_scaling(ErrorCode::kShape, operation,
-                      cat("takes blocks of at least one element, not ", rows, " x ", columns));
-  }
-  out.grid.rows = static_cast<std::uint64_t>(shape[leading]);
-  out.grid.block_rows = static_cast<std::uint64_t>(rows);
-  out.grid.block_columns = static_cast<std::uint64_t>(columns);
-  out.scales.push_back(static_cast<std::int64_t>(out.grid.scale_rows()));
-  out.scales.push_back(static_cast<std::int64_t>(out.grid.scale_columns()));
-  return out;
-}
-
-// Returns whether scales of shape `scales` fit `expected`.  One scale for a tensor may have any
-// number of dimensions; scales of rows may lack the last dimension.
-bool goes_with(const Operation& operation, const Sizes& scales, const Sizes& expected) {
-  if (scales == expected) return true;
-  if (operation.scales == ScaleLayout::kTensor) return product(scales) == 1;
-  return operation.scales == ScaleLayout::kRows &&
-         scales == Sizes(expected.begin(), expected.end() - 1);
-}
-
-void check_dtype(const Operation& operation, const Array& array, bool fits, const char* wanted) {
+void check_dtype(const Operation& operation, const Array& array, bool fits,
+                 std::string_view wanted) {
   if (fits) return;
   throw bad_scaling(ErrorCode::kDtype, operation,
                     cat("takes ", wanted, ", not ", torch_name(array.dtype)));
 }
 
-Array dequantized_one(const Operation& operation, const Array& numbers, const Array& scales,
-                      const ParameterValue& parameter) {
-  const bool mxfp4 = operation.scales == ScaleLayout::kMxfp4;
-  ScaledShape scaled;
-  Sizes shape = numbers.shape;
-  if (mxfp4) {
-    check_dtype(operation, numbers, numbers.dtype == DType::kUInt8, "mxfp4 in uint8");
-    check_dtype(operation, scales, scales.dtype == DType::kUInt8, "scales of mxfp4 in uint8");
-    if (shape.size() < 2 || shape.back() != kMxfp4Bytes) {
-      throw bad_scaling(
-          ErrorCode::kShape, operation,
-          cat("takes mxfp4 of shape [..., blocks, ", kMxfp4Bytes, "], not ", shape_text(shape)));
-    }
-    shape.pop_back();
-    scaled.scales = shape;
-    if (__builtin_mul_overflow(shape.back(), kMxfp4Numbers, &shape.back()))
-      throw Error(ErrorCode::kOverflow, "sizes exceed 64 bits");
-    scaled.grid.columns = product(shape);
-    scaled.grid.block_columns = kMxfp4Numbers;
-  } else {
-    check_dtype(operation, numbers, numbers.dtype == DType::kFloat8E4M3FN, "float8_e4m3fn");
-    check_dtype(operation, scales, is_floating(scales.dtype), "floating scales");
-    scaled = scaled_shape(operation, shape, parameter);
+// Returns the scheme, with blocks of the sizes that the operation declares.
+Scheme scheme_of(const Operation& operation, const ParameterValue& parameter) {
+  Scheme scheme = operation.scheme;
+  if (operation.block.empty()) return scheme;
+  scheme.rows = operation.block[0].value(parameter);
+  scheme.columns = operation.block[1].value(parameter);
+  if (scheme.rows < 1 || scheme.columns < 1) {
+    throw bad_scaling(
+        ErrorCode::kShape, operation,
+        cat("takes blocks of at least one element, not ", scheme.rows, " x ", scheme.columns));
   }
-  if (!goes_with(operation, scales.shape, scaled.scales)) {
-    throw bad_scaling(ErrorCode::kShape, operation,
-                      cat("takes scales ", shape_text(scaled.scales), " for ",
-                          shape_text(numbers.shape), ", not ", shape_text(scales.shape)));
+  return scheme;
+}
+
+std::string_view word_of(Role role) {
+  switch (role) {
+    case Role::kNumbers:
+      return "numbers";
+    case Role::kScales:
+      return "scales";
+    case Role::kZeros:
+      return "zero points";
+    case Role::kSecond:
+      return "scales of the scales";
+    default:
+      return "shapes";
   }
-  arrays::check_bytes(shape, operation.dtype);
-  arrays::Dequantization from{numbers, scales, scaled.grid};
-  from.to = operation.dtype;
-  if (mxfp4) {
-    from.numbers = decoded(numbers, {.code = arrays::Code::kFloat4, .bits = 4}, shape);
-    from.scales = powers_of_two(scales);
-  }
-  return arrays::dequantized(from, shape);
+}
+
+// "numbers, scales".
+std::string words_of(const std::vector<Role>& roles) {
+  std::string out;
+  for (const Role role : roles) out += cat(out.empty() ? "" : ", ", word_of(role));
+  return out;
+}
+
+Array dequantized_one(const Operation& operation, const Scheme& scheme,
+                      const quantized::StoredWeight& stored) {
+  const DType dtype = quantized::number_dtype(operation.dialect, scheme);
+  const Array& numbers = stored.at(Role::kNumbers);
+  check_dtype(operation, numbers, numbers.dtype == dtype, torch_name(dtype));
+  quantized::Tried tried =
+      quantized::dequantized_weight(operation.dialect, scheme, stored, operation.dtype);
+  if (auto* const array = std::get_if<Array>(&tried)) return std::move(*array);
+  throw bad_scaling(ErrorCode::kShape, operation,
+                    cat("takes another form: ", std::get<std::string>(tried)));
 }
 
 }  // namespace
 
+std::size_t tensors_of_weight(const Operation& operation) {
+  return quantized::roles_of(operation.dialect, operation.scheme).size();
+}
+
 std::vector<Array> dequantized(const Operation& operation, std::span<const Array> arrays,
                                const ParameterValue& parameter) {
-  if (arrays.empty() || arrays.size() % 2 != 0) {
-    throw bad_scaling(
-        ErrorCode::kShape, operation,
-        cat("takes equally many tensors and scales, not ", arrays.size(), " arrays in all"));
+  const Scheme scheme = scheme_of(operation, parameter);
+  const std::vector<Role> roles = quantized::roles_of(operation.dialect, scheme);
+  if (arrays.empty() || arrays.size() % roles.size() != 0) {
+    throw bad_scaling(ErrorCode::kShape, operation,
+                      cat("takes equally many of each: ", words_of(roles), "; not ", arrays.size(),
+                          " arrays in all"));
   }
-  const std::size_t count = arrays.size() / 2;
+  const std::size_t count = arrays.size() / roles.size();
   std::vector<Array> out;
-  for (std::size_t i = 0; i < count; ++i)
-    out.push_back(dequantized_one(operation, arrays[i], arrays[count + i], parameter));
+  for (std::size_t i = 0; i < count; ++i) {
+    quantized::StoredWeight stored{
+        .name = {}, .packed = quantized::is_packed(operation.dialect, scheme), .parts = {}};
+    for (std::size_t r = 0; r < roles.size(); ++r)
+      stored.parts.emplace(roles[r], arrays[r * count + i]);
+    out.push_back(dequantized_one(operation, scheme, stored));
+  }
   return out;
 }
 
 std::vector<Array> quantized(const Operation& operation, std::span<const Array> arrays,
                              const ParameterValue& parameter) {
-  std::vector<Array> out;
-  std::vector<Array> scales;
+  const Scheme scheme = scheme_of(operation, parameter);
+  float most = 0;
   for (const Array& array : arrays) {
-    check_dtype(operation, array, is_floating(array.dtype), "floating tensors");
-    const ScaledShape scaled = scaled_shape(operation, array.shape, parameter);
-    QuantizedArrays made = quantized_arrays(array, scaled.grid, scaled.scales);
-    out.push_back(std::move(made.numbers));
-    scales.push_back(std::move(made.scales));
+    const bool any = operation.dialect == Dialect::kTransformersFp8;
+    check_dtype(operation, array,
+                is_floating(array.dtype) &&
+                    (any || (item_bytes(array.dtype) > 1 && array.dtype != DType::kFloat64)),
+                any ? "floating tensors" : "bfloat16, float16 and float32");
+    const std::string why = quantized::unfit(operation.dialect, scheme, array.shape);
+    if (!why.empty())
+      throw bad_scaling(ErrorCode::kShape, operation, cat(why, ", not ", shape_text(array.shape)));
+    if (scheme.second_scale) most = std::max(most, arrays::largest_magnitude(array));
   }
-  for (Array& one : scales) out.push_back(std::move(one));
+  std::vector<quantized::StoredWeight> weights;
+  for (const Array& array : arrays)
+    weights.push_back(quantized::quantized_weight(operation.dialect, scheme, array, most));
+  std::vector<Array> out;
+  for (const Role role : quantized::roles_of(operation.dialect, scheme)) {
+    for (const quantized::StoredWeight& weight : weights) out.push_back(weight.at(role));
+  }
   return out;
 }
 

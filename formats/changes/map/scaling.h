@@ -2,6 +2,7 @@
 // Applies dequantize and quantize to a rule's arrays.
 #pragma once
 
+#include <cstddef>
 #include <span>
 #include <vector>
 
@@ -10,13 +11,19 @@
 
 namespace fsdp::formats::map {
 
-// `arrays`: all numbers, then their scales in the same order.
-// Throws: kShape, kDtype, kOverflow, saying the shapes; what `parameter` throws.
+// Returns how many tensors a weight is stored in: its numbers, its scales, ...
+std::size_t tensors_of_weight(const Operation& operation);
+
+// `arrays`: all numbers, then their scales in the same order, then what else is stored of a weight,
+// in the order of quantized::Role.
+// Throws: kShape, kDtype, kOverflow, saying the shapes; what `parameter` throws, and what reading
+// the small tensors that tell a shape throws.
 std::vector<arrays::Array> dequantized(const Operation& operation,
                                        std::span<const arrays::Array> arrays,
                                        const ParameterValue& parameter);
 
-// Returns all numbers, then their scales.  Throws: as above.
+// Returns arrays in that order.  Scales of scales are the same for all arrays of a rule, and all
+// their elements are read for them.  Throws: as above.
 std::vector<arrays::Array> quantized(const Operation& operation,
                                      std::span<const arrays::Array> arrays,
                                      const ParameterValue& parameter);

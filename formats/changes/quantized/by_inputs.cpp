@@ -20,8 +20,6 @@ using arrays::Array;
 using arrays::Code;
 using arrays::Packing;
 
-using Shape = std::vector<std::int64_t>;
-
 // Eight numbers in a word, as places from the lowest bits on.
 constexpr std::array<std::uint8_t, 8> kAwqOrder = {0, 4, 1, 5, 2, 6, 3, 7};
 constexpr std::uint64_t kMostInputs = 1U << 24U;

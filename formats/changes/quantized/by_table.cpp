@@ -22,8 +22,6 @@ using arrays::Array;
 using arrays::Code;
 using arrays::Packing;
 
-using Shape = std::vector<std::int64_t>;
-
 constexpr std::uint64_t kMostState = 4096;
 constexpr std::int64_t kMostBlock = 1 << 20;
 // What products of 8 bits are multiplied with: 1 / 127, as bitsandbytes has it.

@@ -5,6 +5,7 @@
 #include <array>
 #include <map>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <variant>
 
@@ -13,6 +14,7 @@
 #include "formats/bytes/base/text.h"
 #include "formats/changes/arrays/computed_tensors.h"
 #include "formats/changes/quantized/stored_weight.h"
+#include "formats/changes/quantized/torchao.h"
 #include "formats/state/content/content.h"
 #include "formats/state/content/placed_leaves.h"
 
@@ -26,7 +28,6 @@ constexpr std::array<std::string_view, 12> kOfActivations = {
     ".input_scale",  ".input_zero_point",  ".input_global_scale",  ".activation_scale",
     ".output_scale", ".output_zero_point", ".output_global_scale", ".k_scale",
     ".v_scale",      ".q_scale",           ".k_zero_point",        ".v_zero_point"};
-constexpr std::string_view kPlainName = ".weight";
 
 class Dequantizer {
  public:
@@ -61,6 +62,8 @@ class Dequantizer {
   struct Found {
     std::string name;  // of the weight
     StoredWeight stored;
+    std::span<const Scheme> schemes;
+    std::string_view teller;  // has the schemes
   };
 
   void look_at(const Value& tensors) {
@@ -72,6 +75,7 @@ class Dequantizer {
         fault(ErrorCode::kUnsupported, *key.as_string(), " is not a dense tensor");
       }
     }
+    if (settings_.dialect == Dialect::kTorchao && !look_at_metadata()) return;
     for (const auto& [key, value] : members_of(tensors)) {
       const std::string& name = *key.as_string();
       if (const auto found = weight_at(name)) {
@@ -85,6 +89,27 @@ class Dequantizer {
         entries_.emplace_back(key, value);
       }
     }
+  }
+
+  // Returns whether torchao's metadata can be followed.
+  bool look_at_metadata() {
+    try {
+      torchao_ = torchao_tensors(
+          source_.description().path, settings_.texts, [&](const std::string& name) {
+            return numbers_.contains(name) ? std::optional(tensor(name)) : std::nullopt;
+          });
+    } catch (const Error& error) {
+      const bool told = visitor_ != nullptr && !settings_.texts.empty() &&
+                        error.code() != ErrorCode::kUnsupported && !is_no_answer(error.code());
+      if (!told) throw;
+      visitor_->on_fault({}, error.code(), error.what());
+      return false;
+    }
+    for (auto& [numbers, weight] : torchao_.weights) {
+      for (const auto& [role, name] : weight.names)
+        weight.stored.tensors.emplace(role, numbers_.at(name));
+    }
+    return true;
   }
 
   // Tells the visitor of a tensor's fault, or throws it.  `symptom` follows the name.
@@ -104,6 +129,7 @@ class Dequantizer {
   Array tensor(const std::string& name) const { return computed_->source_array(numbers_.at(name)); }
 
   bool of_activations(const std::string& name) const {
+    if (torchao_.of_activations.contains(name)) return true;
     return std::ranges::any_of(kOfActivations,
                                [&](std::string_view end) { return name.ends_with(end); });
   }
@@ -122,6 +148,7 @@ class Dequantizer {
 
   // Returns whether a tensor belongs to the numbers of a weight.
   bool is_part(const std::string& name) const {
+    if (settings_.dialect == Dialect::kTorchao) return torchao_.parts.contains(name);
     return std::ranges::any_of(endings_, [&](const auto& one) {
       const auto module = before(name, one.second);
       return one.first != Role::kNumbers && module && is_quantized(*module);
@@ -136,6 +163,10 @@ class Dequantizer {
     for (const auto& [role, end] : endings_) {
       const auto module = before(name, end);
       if (!module || (role == Role::kNumbers && end == kPlainName)) continue;
+      if (settings_.dialect == Dialect::kTorchao) {
+        return fault(ErrorCode::kUnsupported, name,
+                     " is named like a part of a weight, and no metadata says of which");
+      }
       const Role lacks = has(*module, Role::kNumbers) ? Role::kScales : Role::kNumbers;
       return fault(ErrorCode::kNotFound, name,
                    cat(" has no ", quote(*module + std::string(ending(lacks)), 200), " beside it"));
@@ -148,6 +179,11 @@ class Dequantizer {
   }
 
   std::optional<Found> weight_at(const std::string& name) const {
+    if (const auto found = torchao_.weights.find(name); found != torchao_.weights.end()) {
+      const TorchaoWeight& weight = found->second;
+      return Found{weight.name, weight.stored, {&weight.scheme, 1}, "metadata"};
+    }
+    if (settings_.dialect == Dialect::kTorchao) return std::nullopt;
     for (const auto& [role, end] : endings_) {
       const auto module = role == Role::kNumbers ? before(name, end) : std::nullopt;
       if (!module || !is_quantized(*module)) continue;
@@ -158,7 +194,8 @@ class Dequantizer {
         if (other != Role::kNumbers && numbers_.contains(beside)) put(stored, other, beside);
       }
       const bool plain = settings_.dialect == Dialect::kGptOss;
-      return Found{plain ? *module : *module + std::string(kPlainName), std::move(stored)};
+      return Found{plain ? *module : *module + std::string(kPlainName), std::move(stored),
+                   settings_.schemes, "configuration"};
     }
     return std::nullopt;
   }
@@ -168,18 +205,26 @@ class Dequantizer {
     stored.tensors.emplace(role, numbers_.at(name));
   }
 
+  // Returns the weight as modules have it: transformers turns GPT-OSS's experts.
+  Tried in_model(Tried tried) const {
+    const auto* const array = std::get_if<Array>(&tried);
+    if (array == nullptr || settings_.dialect != Dialect::kGptOss) return tried;
+    if (array->shape.size() != 3) return "expected [experts, outputs, groups, 16]";
+    return arrays::permuted(*array, std::array<std::size_t, 3>{0, 2, 1});
+  }
+
   // Takes the weight by the only scheme that explains its tensors.
   void take(const Found& weight) {
-    const auto& [name, stored] = weight;
+    const auto& [name, stored, schemes, teller] = weight;
     std::optional<Array> made;
     const Scheme* found = nullptr;
     std::string reasons;
-    for (const Scheme& scheme : settings_.schemes) {
-      Tried tried = dequantized_weight(settings_.dialect, scheme, stored, to_);
+    for (const Scheme& scheme : schemes) {
+      Tried tried = in_model(dequantized_weight(settings_.dialect, scheme, stored, to_));
       if (auto* const array = std::get_if<Array>(&tried)) {
         if (found != nullptr && found->name != scheme.name) {
           return fault(ErrorCode::kMismatch, stored.name,
-                       cat(": two schemes of the configuration explain its tensors: ", found->name,
+                       cat(": two schemes of the ", teller, " explain its tensors: ", found->name,
                            "; ", scheme.name));
         }
         found = &scheme;
@@ -191,7 +236,7 @@ class Dequantizer {
     }
     if (found == nullptr) {
       return fault(ErrorCode::kMismatch, stored.name,
-                   cat(": the tensors of this weight are not as the configuration says: ",
+                   cat(": the tensors of this weight are not as the ", teller, " says: ",
                        reasons.empty() ? "it has no scheme" : reasons));
     }
     if (visitor_ != nullptr) return visitor_->on_weight(name, stored, *found);
@@ -207,6 +252,7 @@ class Dequantizer {
   std::map<std::string, std::size_t> numbers_;  // tensors of the source by name
   std::map<std::string, std::size_t> counts_;   // weights by scheme
   std::vector<Value::Entry> entries_;
+  TorchaoTensors torchao_;
   DequantizedModel out_;
   const WeightVisitor* visitor_ = nullptr;
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "formats/changes/quantized/examine.h"
 
+#include <deque>
 #include <map>
 #include <string_view>
 
@@ -81,7 +82,8 @@ class Examination {
     modules_[module] = {stored.name, scheme.name, {}, {}};
     check_state(stored);
     if (!options_.values) return;
-    weights_.push_back({{.name = stored.name, .parts = {}, .tensors = stored.tensors}, &scheme});
+    weights_.push_back({{.name = stored.name, .parts = {}, .tensors = stored.tensors},
+                        &schemes_.emplace_back(scheme)});
   }
 
   // Compares the type of bitsandbytes' numbers, which is a part of a name, with the configuration.
@@ -129,6 +131,7 @@ class Examination {
   std::map<std::string, ModuleState> modules_;  // by name
   std::map<std::string, std::size_t> counts_;   // weights by scheme
   std::vector<FittingWeight> weights_;
+  std::deque<Scheme> schemes_;  // of the weights
   ExaminedModel out_;
 };
 

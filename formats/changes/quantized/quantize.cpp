@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <map>
 #include <utility>
 
@@ -13,127 +12,21 @@
 #include "formats/changes/arrays/computed.h"
 #include "formats/changes/arrays/computed_tensors.h"
 #include "formats/changes/arrays/elementwise.h"
-#include "formats/changes/arrays/pack.h"
 #include "formats/changes/arrays/quantize.h"
-#include "formats/changes/quantized/quantizers.h"
+#include "formats/changes/quantized/known_schemes.h"
+#include "formats/changes/quantized/quantized_weight.h"
 #include "formats/state/content/content.h"
 #include "formats/state/content/placed_leaves.h"
+#include "formats/state/content/table_names.h"
 
 namespace fsdp::formats::quantized {
 namespace {
 
 using arrays::Array;
-using Shape = std::vector<std::int64_t>;
 
 constexpr std::string_view kWeight = ".weight";
 constexpr std::string_view kHead = "lm_head";
 constexpr std::int64_t kBlock = 128;
-constexpr std::int64_t kGroup = 128;
-
-// A scheme by its word, and how a configuration of compressed-tensors describes it.
-struct Known {
-  std::string_view word;
-  Scheme scheme;
-  std::string_view preset;  // the name of the preset
-  std::string_view format;
-  std::string_view algorithm;  // of modelopt; empty: it has none
-};
-
-std::array<Known, 10> known_schemes() {
-  const auto integer = NumberKind::kInteger;
-  return {{
-      {"fp8-tensor", {}, "FP8", "float-quantized", "FP8"},
-      {"fp8-channel",
-       {.sharing = Sharing::kRows},
-       "FP8_DYNAMIC",
-       "float-quantized",
-       "FP8_PER_CHANNEL_PER_TOKEN"},
-      {"fp8-block",
-       {.sharing = Sharing::kBlocks, .rows = kBlock, .columns = kBlock},
-       "FP8_BLOCK",
-       "float-quantized",
-       "fp8_pb_wo"},
-      {"mxfp8",
-       {.sharing = Sharing::kGroups, .columns = 32, .powers = true},
-       "MXFP8",
-       "mxfp8-quantized",
-       "MXFP8"},
-      {"mxfp4",
-       {.bits = 4, .sharing = Sharing::kGroups, .columns = 32, .powers = true},
-       "MXFP4A16",
-       "mxfp4-pack-quantized",
-       "mxfp4"},
-      {"nvfp4",
-       {.bits = 4, .sharing = Sharing::kGroups, .columns = 16, .second_scale = true},
-       "NVFP4A16",
-       "nvfp4-pack-quantized",
-       "W4A16_NVFP4"},
-      {"int8", {.numbers = integer, .sharing = Sharing::kRows}, "W8A8", "int-quantized", "W8A16"},
-      {"int8-group",
-       {.numbers = integer, .sharing = Sharing::kGroups, .columns = kGroup},
-       "W8A16",
-       "pack-quantized",
-       ""},
-      {"int4",
-       {.numbers = integer, .bits = 4, .sharing = Sharing::kGroups, .columns = kGroup},
-       "W4A16",
-       "pack-quantized",
-       "W4A16_AWQ"},
-      {"int4-asym",
-       {.numbers = integer,
-        .bits = 4,
-        .sharing = Sharing::kGroups,
-        .columns = kGroup,
-        .symmetric = false},
-       "W4A16_ASYM",
-       "pack-quantized",
-       ""},
-  }};
-}
-
-// Returns whether a scheme has groups of any size: the other sizes belong to their formats.
-bool has_any_group(const Scheme& scheme) {
-  return scheme.numbers == NumberKind::kInteger && scheme.sharing == Sharing::kGroups;
-}
-
-// Sets the size of the groups.
-void set_group(Known& known, Dialect dialect, std::int64_t size) {
-  if (!has_any_group(known.scheme)) {
-    std::string words;
-    for (const Known& one : known_schemes())
-      if (has_any_group(one.scheme)) words += cat(words.empty() ? "" : ", ", one.word);
-    throw Error(ErrorCode::kUsage,
-                cat(known.word, " has no groups of other sizes than its format's; ",
-                    "these have: ", words));
-  }
-  if (dialect == Dialect::kModelOpt && size != known.scheme.columns) {
-    throw Error(ErrorCode::kUsage,
-                cat("the configuration of modelopt does not say the size of ", known.word,
-                    "'s groups, and its readers take ", known.scheme.columns,
-                    "; --quantize-dialect compressed-tensors writes groups of ", size));
-  }
-  known.scheme.columns = size;
-}
-
-bool takes(Dialect dialect, const Known& known) {
-  if (dialect == Dialect::kTransformersFp8) return known.word == "fp8-block";
-  return dialect != Dialect::kModelOpt || !known.algorithm.empty();
-}
-
-Known known_by(const QuantizeRequest& request) {
-  std::string words;
-  for (const Known& known : known_schemes()) {
-    if (!takes(request.dialect, known)) continue;
-    if (known.word == request.word) {
-      Known chosen = known;
-      if (request.group) set_group(chosen, request.dialect, *request.group);
-      return chosen;
-    }
-    words += cat(words.empty() ? "" : ", ", known.word);
-  }
-  throw Error(ErrorCode::kUsage,
-              cat("no scheme ", quote(request.word, 100), " of this dialect; there are ", words));
-}
 
 std::string_view last_part(std::string_view name) {
   return name.substr(name.rfind('.') + 1);
@@ -142,17 +35,8 @@ std::string_view last_part(std::string_view name) {
 // Returns whether modules of that name hold embeddings, heads or gates of experts, which lose most
 // by quantization and are small.
 bool is_kept(std::string_view module) {
-  constexpr std::array<std::string_view, 22> kKept = {"embed_tokens",
-                                                      "tok_embeddings",
-                                                      "wte",
-                                                      "wpe",
-                                                      "word_embeddings",
-                                                      "embed_in",
-                                                      "shared",
+  constexpr std::array<std::string_view, 13> kKept = {"wpe",
                                                       "embeddings",
-                                                      "lm_head",
-                                                      "output",
-                                                      "embed_out",
                                                       "score",
                                                       "classifier",
                                                       "gate",
@@ -164,7 +48,10 @@ bool is_kept(std::string_view module) {
                                                       "relative_attention_bias",
                                                       "embed_tokens_per_layer",
                                                       "position_embedding"};
-  return std::ranges::find(kKept, last_part(module)) != kKept.end();
+  const auto among = [&](const auto& names) {
+    return std::ranges::find(names, last_part(module)) != names.end();
+  };
+  return among(kEmbeddingModules) || among(kHeadModules) || among(kKept);
 }
 
 // Returns the name of the set of weights that share the scale of their scales, because engines join
@@ -191,8 +78,8 @@ std::string joined_set(const std::string& module) {
 
 // Returns what a preset says of activations, which are quantized as they come; null: it does not
 // quantize them.
-Json activations(const Known& known) {
-  const bool plain = known.scheme.bits == 8 && !known.scheme.powers && !has_any_group(known.scheme);
+Json activations(const KnownScheme& known) {
+  const bool plain = known.scheme.bits == 8 && known.scheme.sharing != Sharing::kGroups;
   if (!plain && known.preset != "MXFP8") return nullptr;
   const std::int64_t group = known.scheme.sharing == Sharing::kBlocks ? kBlock
                              : known.scheme.powers                    ? known.scheme.columns
@@ -211,7 +98,7 @@ class ModelQuantizer {
   ModelQuantizer(const Checkpoint& source, const QuantizeRequest& request)
       : source_(source),
         request_(request),
-        known_(known_by(request)),
+        known_(known_scheme(request.dialect, request.word, request.group)),
         computed_(std::make_shared<arrays::ComputedTensors>(
             std::vector{std::make_shared<arrays::ArraySource>(source)})) {}
 
@@ -257,10 +144,6 @@ class ModelQuantizer {
   Value tensor(const std::string& name, const Array& array) {
     return computed_->shared({name}, array);
   }
-  void add(const std::string& name, const Array& array) {
-    entries_.emplace_back(Value::string(name), tensor(name, array));
-  }
-
   // Notes whether a tensor is quantized.
   void note(const std::string& name, const Value& value) {
     const auto number = tensor_number(value);
@@ -306,18 +189,11 @@ class ModelQuantizer {
   }
 
   void check(const std::string& name, const Array& weight) const {
-    const Scheme& scheme = known_.scheme;
-    const auto refuse = [&](std::string_view why) {
-      throw Error(ErrorCode::kShape,
-                  cat(place(name), " ", shape_text(weight.shape), ": ", known_.word, why,
-                      "; --quantize-skip leaves the module as it is"));
-    };
-    if (weight.parts.empty()) refuse(" needs elements");
-    if (scheme.sharing == Sharing::kGroups && weight.shape[1] % scheme.columns != 0)
-      refuse(cat(" needs rows of a multiple of ", scheme.columns));
-    if (modelopt() && scheme.bits == 4 && scheme.numbers == NumberKind::kInteger &&
-        weight.shape[0] % 2 != 0)
-      refuse(" needs an even number of rows");
+    const std::string why = unfit(request_.dialect, known_.scheme, weight.shape);
+    if (why.empty()) return;
+    throw Error(ErrorCode::kShape,
+                cat(place(name), " ", shape_text(weight.shape), ": ", known_.word, " ", why,
+                    "; --quantize-skip leaves the module as it is"));
   }
 
   // Reads the largest magnitudes that scales of scales need.
@@ -336,80 +212,14 @@ class ModelQuantizer {
   }
 
   void quantize(const std::string& module, const Array& weight) {
-    const Scheme& scheme = known_.scheme;
-    const std::string name = module + std::string(kWeight);
-    const std::int64_t rows = weight.shape[0];
-    const std::int64_t columns = weight.shape[1];
-    arrays::BlockGrid grid;
-    grid.rows = static_cast<std::uint64_t>(rows);
-    grid.columns = static_cast<std::uint64_t>(columns);
-    Shape scales{rows};
-    grid.block_columns = grid.columns;
-    switch (scheme.sharing) {
-      case Sharing::kTensor:
-        grid.block_rows = grid.rows;
-        scales = modelopt() ? Shape{} : Shape{1};
-        break;
-      case Sharing::kRows:
-        if (!modelopt()) scales.push_back(1);
-        break;
-      case Sharing::kGroups:
-        grid.block_columns = static_cast<std::uint64_t>(scheme.columns);
-        scales.push_back(columns / scheme.columns);
-        break;
-      case Sharing::kBlocks:
-        grid.block_rows = static_cast<std::uint64_t>(scheme.rows);
-        grid.block_columns = static_cast<std::uint64_t>(scheme.columns);
-        scales = {static_cast<std::int64_t>(grid.scale_rows()),
-                  static_cast<std::int64_t>(grid.scale_columns())};
-        if (modelopt())
-          scales = scales == Shape{1, 1} ? Shape{} : Shape{scales[0], 1, scales[1], 1};
-        break;
+    const float most =
+        known_.scheme.second_scale ? magnitudes_.at(module + std::string(kWeight)) : 0;
+    const StoredWeight stored = quantized_weight(request_.dialect, known_.scheme, weight, most);
+    for (const auto& [role, array] : stored.parts) {
+      const std::string name =
+          module + std::string(ending_of(request_.dialect, role, stored.packed));
+      entries_.emplace_back(Value::string(name), tensor(name, array));
     }
-    if (request_.dialect == Dialect::kTransformersFp8) {
-      arrays::QuantizedArrays made = arrays::quantized_arrays(weight, grid, scales);
-      add(name, made.numbers);
-      add(name + "_scale_inv", made.scales);
-      return;
-    }
-    const float most = scheme.second_scale ? magnitudes_.at(name) : 0;
-    const arrays::Quantization from{weight, grid,
-                                    quantizer_of(request_.dialect, scheme, weight.dtype, most)};
-    add_numbers(module, from);
-    const DType scale_dtype = scheme.powers         ? DType::kUInt8
-                              : scheme.second_scale ? DType::kFloat8E4M3FN
-                              : modelopt()          ? DType::kFloat32
-                                                    : weight.dtype;
-    add(name + "_scale", arrays::quantized_scales(from, scales, scale_dtype));
-    if (scheme.second_scale) {
-      add(name + (modelopt() ? "_scale_2" : "_global_scale"),
-          arrays::constant_array(DType::kFloat32, modelopt() ? Shape{} : Shape{1},
-                                 second_scale_of(request_.dialect, weight.dtype, most)));
-    }
-    if (!scheme.symmetric) {
-      // Zero points are packed as numbers are, along the rows of the weight.
-      const Array zeros = arrays::quantized_zeros(from, scales, 1 << (scheme.bits - 1));
-      add(name + "_zero_point", arrays::packed(zeros, scheme.bits, DType::kInt32, true));
-    }
-  }
-
-  void add_numbers(const std::string& module, const arrays::Quantization& from) {
-    const Scheme& scheme = known_.scheme;
-    const std::string name = module + std::string(kWeight);
-    const bool plain = scheme.bits == 8 && !has_any_group(scheme);
-    const DType bytes = !plain                                 ? DType::kUInt8
-                        : scheme.numbers == NumberKind::kFloat ? DType::kFloat8E4M3FN
-                                                               : DType::kInt8;
-    const Array numbers = arrays::quantized_numbers(from, bytes);
-    if (plain) return add(name, numbers);
-    if (scheme.numbers == NumberKind::kFloat) {
-      return add(modelopt() ? name : name + "_packed", arrays::packed(numbers, 4, DType::kUInt8));
-    }
-    if (modelopt()) return add(name, arrays::packed(numbers, 4, DType::kUInt8, true));
-    add(name + "_packed", arrays::packed(numbers, scheme.bits, DType::kInt32));
-    std::vector<std::byte> shape(2 * sizeof(std::int64_t));
-    std::memcpy(shape.data(), from.array.shape.data(), shape.size());
-    add(name + "_shape", arrays::repeated_array(DType::kInt64, {2}, shape));
   }
 
   Json config() const {
@@ -482,7 +292,7 @@ class ModelQuantizer {
 
   const Checkpoint& source_;
   const QuantizeRequest& request_;
-  Known known_;
+  KnownScheme known_;
   std::shared_ptr<arrays::ComputedTensors> computed_;
   std::map<std::string, std::size_t> numbers_;  // tensors of the source by name
   std::map<std::string, Array> chosen_;         // weights by name, cast
@@ -492,14 +302,6 @@ class ModelQuantizer {
 };
 
 }  // namespace
-
-std::vector<std::string_view> scheme_words(Dialect dialect) {
-  std::vector<std::string_view> out;
-  for (const Known& known : known_schemes()) {
-    if (takes(dialect, known)) out.push_back(known.word);
-  }
-  return out;
-}
 
 QuantizedModel quantized_model(const Checkpoint& source, const Value& tensors,
                                const QuantizeRequest& request) {

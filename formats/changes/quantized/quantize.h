@@ -8,7 +8,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "formats/bytes/base/dtype.h"
@@ -27,9 +26,6 @@ struct QuantizeRequest {
   // Tells modules that stay as they are, by their names.
   std::function<bool(const std::string& module)> skip;
 };
-
-// Returns the words of the schemes of a dialect.
-std::vector<std::string_view> scheme_words(Dialect dialect);
 
 struct QuantizedModel {
   std::shared_ptr<const Checkpoint> checkpoint;  // reads the source

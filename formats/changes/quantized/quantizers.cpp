@@ -22,6 +22,8 @@ constexpr float kFloat8Most = 448;  // of float8_e4m3fn
 constexpr float kFloat4Most = 6;    // of E2M1
 constexpr int kBias = 127;          // of E8M0
 constexpr std::size_t kAtOnce = 256;
+// Loops of this fixed length become vector instructions.
+constexpr std::size_t kVector = 16;
 
 // Rounds numbers to a dtype.
 void round_to(DType dtype, std::span<float> numbers) {
@@ -327,6 +329,38 @@ class ModelOptPower : public Quantizer {
   unsigned bits_;
 };
 
+// transformers.
+
+FSDP_WIDE_VECTORS void multiply_and_cut(float* numbers, std::size_t count, float factor) {
+  const auto each = [=](std::size_t i) {
+    const float product = numbers[i] * factor;
+    const float above = product < -kFloat8Most ? -kFloat8Most : product;
+    numbers[i] = above > kFloat8Most ? kFloat8Most : above;
+  };
+  std::size_t i = 0;
+  for (; i + kVector <= count; i += kVector) {
+    for (std::size_t l = 0; l < kVector; ++l) each(i + l);
+  }
+  for (; i < count; ++i) each(i);
+}
+
+// See Note [how transformers quantizes a block].
+class TransformersFloat8 : public Quantizer {
+ public:
+  BlockScale scale(float least, float most) const override {
+    const float magnitude = std::max(-least, most);
+    const float factor = magnitude == 0 ? 1 : (1 / magnitude) * kFloat8Most;
+    const float finite = std::isfinite(factor) ? factor : 1;
+    return {1 / finite, finite};
+  }
+  void encode(std::span<float> elements, const BlockScale& scale,
+              std::span<std::uint8_t> codes) const override {
+    multiply_and_cut(elements.data(), elements.size(), scale.divisor);
+    cast(DType::kFloat32, std::as_bytes(elements), DType::kFloat8E4M3FN,
+         std::as_writable_bytes(codes));
+  }
+};
+
 }  // namespace
 
 float second_scale_of(Dialect dialect, DType weight, float tensor_most) {
@@ -338,6 +372,7 @@ float second_scale_of(Dialect dialect, DType weight, float tensor_most) {
 
 std::shared_ptr<const Quantizer> quantizer_of(Dialect dialect, const Scheme& scheme, DType weight,
                                               float tensor_most) {
+  if (dialect == Dialect::kTransformersFp8) return std::make_shared<TransformersFloat8>();
   if (dialect == Dialect::kModelOpt) {
     if (scheme.second_scale) {
       return std::make_shared<ModelOptSecondScale>(second_scale_of(dialect, weight, tensor_most));

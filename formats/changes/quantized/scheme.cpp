@@ -12,23 +12,6 @@ namespace {
 
 constexpr std::int64_t kMostGroup = 1 << 20;
 
-std::string name_of(const Scheme& scheme) {
-  std::string name = cat(scheme.powers ? "mx" : "", scheme.second_scale ? "nv" : "",
-                         scheme.numbers == NumberKind::kFloat ? "fp" : "int", scheme.bits);
-  switch (scheme.sharing) {
-    case Sharing::kTensor:
-      return name + ", a scale for the tensor";
-    case Sharing::kRows:
-      return name + ", a scale for each row";
-    case Sharing::kGroups:
-      if (scheme.columns < 0) return name + ", a scale for each row";
-      return cat(name, ", a scale for each ", scheme.columns, " of a row");
-    case Sharing::kBlocks:
-      break;
-  }
-  return cat(name, ", a scale for each block of ", scheme.rows, " x ", scheme.columns);
-}
-
 class Reader {
  public:
   Reader(const Json& config, const std::string& name) : config_(config), name_(name) {}
@@ -56,10 +39,12 @@ class Reader {
       // What shares a scale stands beside each weight.
       out_.schemes.push_back({.name = four ? text(config_, "bnb_4bit_quant_type", "fp4")
                                            : std::string("int8, a scale for each row")});
+    } else if (out_.method == "torchao") {
+      out_.dialect = Dialect::kTorchao;
     } else {
       throw unsupported(cat("quant_method is ", quote(out_.method, 100),
-                            ", known are compressed-tensors, modelopt, fp8, mxfp4, gptq, awq and "
-                            "bitsandbytes"));
+                            ", known are compressed-tensors, modelopt, fp8, mxfp4, gptq, awq, "
+                            "bitsandbytes and torchao"));
     }
     return std::move(out_);
   }
@@ -123,7 +108,7 @@ class Reader {
     throw unsupported(cat("has a ", member, ": ", why));
   }
   void add(Scheme scheme) {
-    scheme.name = name_of(scheme);
+    scheme.name = scheme_text(scheme);
     out_.schemes.push_back(std::move(scheme));
   }
 
@@ -188,7 +173,7 @@ class Reader {
       std::vector<std::string> seen;
       for (const auto& [layer, one] : *layers->as_object()) {
         Scheme scheme = modelopt_scheme(text(one, "quant_algo", ""), one);
-        if (std::string name = name_of(scheme);
+        if (std::string name = scheme_text(scheme);
             std::find(seen.begin(), seen.end(), name) == seen.end()) {
           seen.push_back(std::move(name));
           add(std::move(scheme));
@@ -278,6 +263,23 @@ class Reader {
 };
 
 }  // namespace
+
+std::string scheme_text(const Scheme& scheme) {
+  std::string name = cat(scheme.powers ? "mx" : "", scheme.second_scale ? "nv" : "",
+                         scheme.numbers == NumberKind::kFloat ? "fp" : "int", scheme.bits);
+  switch (scheme.sharing) {
+    case Sharing::kTensor:
+      return name + ", a scale for the tensor";
+    case Sharing::kRows:
+      return name + ", a scale for each row";
+    case Sharing::kGroups:
+      if (scheme.columns < 0) return name + ", a scale for each row";
+      return cat(name, ", a scale for each ", scheme.columns, " of a row");
+    case Sharing::kBlocks:
+      break;
+  }
+  return cat(name, ", a scale for each block of ", scheme.rows, " x ", scheme.columns);
+}
 
 Settings read_settings(const Json& config, const std::string& name) {
   return Reader(config, name).run();

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "formats/bytes/base/json.h"
@@ -19,7 +20,8 @@ enum class Dialect {
   kGptq,           // qweight, qzeros, scales, g_idx: [in, out] in words along the first dimension
   kAwq,            // qweight, qzeros, scales: [in, out] in words along the last dimension
   kBitsandbytes4,  // weight, weight.absmax, weight.quant_map, weight.quant_state...
-  kBitsandbytes8   // weight, SCB
+  kBitsandbytes8,  // weight, SCB
+  kTorchao         // _weight_qdata, _weight_scale, as metadata beside the tensors says (torchao.h)
 };
 
 enum class NumberKind { kFloat, kInteger };
@@ -41,12 +43,20 @@ struct Scheme {
   std::string name = {};        // for messages: "int4, a scale for each 128 of a row"
 };
 
+// Texts by name, as files keep them beside their tensors.
+using Texts = std::vector<std::pair<std::string, std::string>>;
+
 struct Settings {
   std::string method;  // quant_method: "compressed-tensors"
   Dialect dialect = Dialect::kCompressedTensors;
   // One for each group of modules.  Which module belongs to which follows from its tensors.
+  // kTorchao: none.
   std::vector<Scheme> schemes;
+  Texts texts;  // kTorchao: those of the files; for the caller to fill
 };
+
+// Returns how a scheme is named in messages, whatever its `name`.
+std::string scheme_text(const Scheme& scheme);
 
 // Reads the quantization_config of a config.json.  `name`: of the file, for messages.
 // Throws: kUnsupported naming the method or member that is not known, and kJson for members of

@@ -18,20 +18,13 @@ namespace fsdp::formats::quantized {
 namespace {
 
 using arrays::Array;
-using arrays::BlockGrid;
 using arrays::Code;
-
-using Shape = std::vector<std::int64_t>;
 
 constexpr std::int64_t kGptOssBytes = 16;  // of a group
 constexpr std::int64_t kGptOssGroup = 32;
 // E2M1 as modelopt reads NVFP4: zeros have no sign.
 constexpr std::array<float, 16> kUnsignedZero = {0, 0.5F,  1,  1.5F,  2,  3,  4,  6,
                                                  0, -0.5F, -1, -1.5F, -2, -3, -4, -6};
-
-std::uint64_t numel(const Shape& shape) {
-  return volume({shape, shape});
-}
 
 // Returns the integers of a short tensor; nothing if it is not one.
 std::optional<Shape> small_integers(const Array& array) {
@@ -81,10 +74,7 @@ class Trial {
         return unlike("factors of inputs", *inputs, cat("floating [", shape_.back(), "]"));
       from_.columns = *inputs;
     }
-    Array out = arrays::dequantized(from_, shape_);
-    if (dialect_ != Dialect::kGptOss) return out;
-    if (out.shape.size() != 3) return "expected [experts, outputs, groups, 16]";
-    return arrays::permuted(out, std::array<std::size_t, 3>{0, 2, 1});
+    return arrays::dequantized(from_, shape_);
   }
 
  private:
@@ -124,8 +114,8 @@ class Trial {
       return unlike("numbers", numbers, "two numbers of 4 bits in a uint8");
     std::int64_t each = 2;
     if (dialect_ == Dialect::kGptOss) {
-      if (shape_.size() != 4 || shape_.back() != kGptOssBytes)
-        return unlike("numbers", numbers, "[experts, outputs, groups, 16]");
+      if (shape_.size() < 2 || shape_.back() != kGptOssBytes)
+        return unlike("numbers", numbers, "[..., groups, 16]");
       shape_.pop_back();
       each = kGptOssGroup;
     }
@@ -163,26 +153,10 @@ class Trial {
 
   // Cuts the weight into the parts that share a scale.
   std::string cut() {
-    BlockGrid& grid = from_.grid;
-    if (scheme_.sharing == Sharing::kTensor) {
-      grid.columns = numel(shape_);
-      grid.block_columns = std::max<std::uint64_t>(1, grid.columns);
-      return {};
-    }
-    const std::size_t least = scheme_.sharing == Sharing::kBlocks ? 2 : 1;
-    if (shape_.size() < least) return cat("a weight of shape ", shape_text(shape_));
-    expected_.assign(shape_.begin(), shape_.end() - static_cast<std::ptrdiff_t>(least));
-    grid.matrices = numel(expected_);
-    grid.columns = static_cast<std::uint64_t>(shape_.back());
-    const bool whole = scheme_.sharing == Sharing::kRows || scheme_.columns < 0;
-    grid.block_columns = whole ? std::max<std::uint64_t>(1, grid.columns)
-                               : static_cast<std::uint64_t>(scheme_.columns);
-    if (scheme_.sharing == Sharing::kBlocks) {
-      grid.rows = static_cast<std::uint64_t>(shape_[shape_.size() - 2]);
-      grid.block_rows = static_cast<std::uint64_t>(scheme_.rows);
-      expected_.push_back(static_cast<std::int64_t>(grid.scale_rows()));
-    }
-    expected_.push_back(static_cast<std::int64_t>(grid.scale_columns()));
+    if (shape_.size() < least_rank(scheme_)) return cat("a weight of shape ", shape_text(shape_));
+    ScaledShape parts = scaled_shape(scheme_, shape_);
+    from_.grid = parts.grid;
+    expected_ = std::move(parts.scales);
     return {};
   }
 
@@ -217,11 +191,15 @@ class Trial {
     // compressed-tensors computes in the dtype of the scales, and in bfloat16 if these have 8 bits.
     if (dialect_ == Dialect::kCompressedTensors)
       from_.product = item_bytes(scales) > 1 ? scales : DType::kBFloat16;
+    // torchao multiplies in the dtype of the result where scales are powers of two.
+    if (dialect_ == Dialect::kTorchao && scheme_.powers) return multiply_in_result();
     // modelopt rounds scales of float32 to the dtype of the result first, and each product.
     const bool plain = !scheme_.powers && !scheme_.second_scale && scheme_.bits == 8;
-    if (dialect_ != Dialect::kModelOpt || !plain) return;
+    if (dialect_ == Dialect::kModelOpt && plain) multiply_in_result();
+  }
+  void multiply_in_result() {
     from_.product = to_;
-    if (scales != to_)
+    if (from_.scales.dtype != to_)
       from_.scales = arrays::with_step(from_.scales, {arrays::Arithmetic::kCast, to_});
   }
 
@@ -296,10 +274,19 @@ std::vector<std::pair<Role, std::string_view>> endings_of(Dialect dialect) {
               {Role::kState, ".weight.quant_state.bitsandbytes__fp4"},
               {Role::kNestedScales, ".weight.nested_absmax"},
               {Role::kNestedTable, ".weight.nested_quant_map"}};
+    case Dialect::kTorchao:
+      return {{Role::kNumbers, "._weight_qdata"}, {Role::kScales, "._weight_scale"}};
     case Dialect::kBitsandbytes8:
       break;
   }
   return {{Role::kNumbers, ".weight"}, {Role::kScales, ".SCB"}, {Role::kOrder, ".weight_format"}};
+}
+
+std::string_view ending_of(Dialect dialect, Role role, bool packed) {
+  for (const auto& [own, ending] : endings_of(dialect)) {
+    if (own == role && (role != Role::kNumbers || (ending != kPlainName) == packed)) return ending;
+  }
+  return {};
 }
 
 bool is_float8(DType dtype) {

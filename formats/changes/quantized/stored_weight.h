@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <string>
 #include <string_view>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "formats/changes/arrays/array.h"
+#include "formats/changes/quantized/scaled_shape.h"
 #include "formats/changes/quantized/scheme.h"
 
 namespace fsdp::formats::quantized {
@@ -33,6 +35,9 @@ enum class Role {
 // The roles of a dialect's tensors, and how their names end after that of their module.  Some roles
 // have several endings.
 std::vector<std::pair<Role, std::string_view>> endings_of(Dialect dialect);
+// Returns the ending of one role; `packed`: of numbers that are packed.
+std::string_view ending_of(Dialect dialect, Role role, bool packed);
+inline constexpr std::string_view kPlainName = ".weight";  // numbers that are not packed
 
 struct StoredWeight {
   std::string name;     // of the numbers, for messages

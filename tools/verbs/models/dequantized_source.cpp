@@ -9,6 +9,7 @@
 #include "formats/bytes/base/text.h"
 #include "formats/changes/quantized/dequantize.h"
 #include "formats/families/hf/model_content.h"
+#include "formats/families/safetensors/texts.h"
 #include "tools/base/dtype_word.h"
 #include "tools/base/reading.h"
 #include "tools/verbs/models/quantization_settings.h"
@@ -51,7 +52,8 @@ std::optional<DType> configured_dtype(const Companions& companions) {
 Changed dequantized_source(const formats::Checkpoint& source, const formats::Value& content,
                            const std::string& path, const std::string& place,
                            const std::string& dtype, Companions& companions, ReportExtras& extras) {
-  const formats::quantized::Settings settings = settings_of(companions, path);
+  formats::quantized::Settings settings = settings_of(companions, path);
+  settings.texts = formats::safetensors::texts_of(source);
   const formats::hf::FoundModel model = formats::hf::find_model(source, content, place);
   const auto configured = configured_dtype(companions);
   const DType to = dtype.empty() ? configured.value_or(DType::kBFloat16) : floating_dtype(dtype);

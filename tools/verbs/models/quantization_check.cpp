@@ -12,6 +12,7 @@
 #include "formats/changes/quantized/examine.h"
 #include "formats/families/hf/companions.h"
 #include "formats/families/hf/model_content.h"
+#include "formats/families/safetensors/texts.h"
 #include "formats/state/content/content.h"
 #include "formats/state/model/check.h"
 #include "tools/base/reading.h"
@@ -88,8 +89,9 @@ class FolderCheck {
   }
 
   void compare(const QuantizationAbout& about) {
-    const formats::quantized::Settings settings =
+    formats::quantized::Settings settings =
         formats::quantized::read_settings(about.config, about.name);
+    settings.texts = formats::safetensors::texts_of(checkpoint_);
     // A kilobyte of views may stand for more scales than can be read.
     formats::check_expansion(checkpoint_.index(), checkpoint_.description().path);
     const formats::Value content = formats::content_of(checkpoint_);

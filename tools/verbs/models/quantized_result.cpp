@@ -5,6 +5,7 @@
 
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
+#include "formats/changes/quantized/known_schemes.h"
 #include "formats/changes/quantized/quantize.h"
 #include "formats/state/model/select.h"
 #include "tools/base/dtype_word.h"
@@ -18,11 +19,6 @@ using formats::cat;
 using formats::Json;
 using formats::quantized::Dialect;
 
-Dialect dialect_of(const std::string& word) {
-  if (word == "modelopt") return Dialect::kModelOpt;
-  return word == "transformers" ? Dialect::kTransformersFp8 : Dialect::kCompressedTensors;
-}
-
 }  // namespace
 
 bool details_given(const QuantizationOptions& quantization) {
@@ -33,8 +29,8 @@ void declare_quantization(OptionSet& options, QuantizationOptions& quantization)
   OptionRecord& scheme = options.add("--quantize", &quantization.scheme);
   for (const std::string_view word : formats::quantized::scheme_words(Dialect::kCompressedTensors))
     scheme.choices.emplace_back(word);
-  options.add("--quantize-dialect", &quantization.dialect).choices = {"compressed-tensors",
-                                                                      "modelopt", "transformers"};
+  options.add("--quantize-dialect", &quantization.dialect).choices = {
+      formats::quantized::kDialectWords.begin(), formats::quantized::kDialectWords.end()};
   options.add("--quantize-group", &quantization.group);
   options.add("--quantize-skip", &quantization.skip);
 }
@@ -45,7 +41,7 @@ Changed quantized_result(const formats::Checkpoint& source, const formats::Value
   const std::vector<formats::Glob> globs = formats::globs_of(quantization.skip);
   std::vector<bool> used(globs.size(), false);
   formats::quantized::QuantizeRequest request;
-  request.dialect = dialect_of(quantization.dialect);
+  request.dialect = formats::quantized::dialect_named(quantization.dialect).value();
   request.word = quantization.scheme;
   request.group = quantization.group;
   if (!dtype.empty()) request.dtype = floating_dtype(dtype);

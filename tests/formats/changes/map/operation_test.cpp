@@ -130,6 +130,11 @@ TEST(Operation, arithmetic_does_not_move_and_casts_do_not_count) {
   EXPECT_EQ(inverse_of(quantize).kind, OperationKind::kDequantize);
   EXPECT_EQ(inverse_of(quantize).dtype, DType::kFloat16);
   EXPECT_FALSE(only_moves(inverse_of(quantize)));
+  const Operation int4 = inverse_of(
+      operation("{ op = \"dequantize\", scheme = \"int4-asym\", group = 32, to = \"float16\" }"));
+  EXPECT_EQ(int4.kind, OperationKind::kQuantize);
+  EXPECT_EQ(int4.scheme.columns, 32);
+  EXPECT_FALSE(int4.scheme.symmetric);
 }
 
 TEST(Operation, an_update_is_not_undone) {
@@ -216,7 +221,16 @@ TEST(Operation, what_is_declared_wrongly_is_refused_by_line) {
       {"{ op = \"dequantize\", block = [1] }", "needs a block of two sizes"},
       {"{ op = \"dequantize\", scales = \"rows\", block = [1, 2] }", "'block'"},
       {"{ op = \"quantize\", to = \"float16\" }", "'to'"},
-      {"{ op = \"quantize\", scales = \"mxfp4\" }", "cannot make mxfp4"}};
+      {"{ op = \"quantize\", scales = \"mxfp4\" }", "cannot make mxfp4"},
+      {"{ op = \"quantize\", scheme = \"int5\" }",
+       "no scheme 'int5' of this dialect; there are fp8"},
+      {"{ op = \"quantize\", scheme = \"int4\", dialect = \"transformers\" }",
+       "there are fp8-block"},
+      {"{ op = \"quantize\", scheme = \"int4\", dialect = \"gguf\" }", "not 'gguf'"},
+      {"{ op = \"quantize\", scheme = \"nvfp4\", group = 32 }",
+       "nvfp4 has no groups of other sizes"},
+      {"{ op = \"quantize\", scheme = \"int4\", group = 0 }", "at least one element"},
+      {"{ op = \"quantize\", scheme = \"int4\", block = [1, 2] }", "'block'"}};
   for (const auto& [text, says] : cases)
     expect_error(ErrorCode::kUsage, says, [text = text] { operation(text); });
 }

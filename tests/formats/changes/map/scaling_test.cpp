@@ -103,6 +103,46 @@ TEST(Scaling, the_largest_of_a_block_becomes_448) {
   EXPECT_EQ(floats_of(out[1]), (std::vector<float>{7.0F / 448, 1, 1, 1}));
 }
 
+// What a scheme stores is put together again: the tensors of a weight are in the order of
+// quantized::Role, those of several weights role by role.
+TEST(Scaling, every_scheme_is_undone) {
+  const Array ones = constant_array(DType::kFloat32, {2, 256}, 1);
+  const Array twos = constant_array(DType::kFloat32, {2, 256}, 2);
+  struct Case {
+    std::string scheme;
+    std::vector<DType> stored;
+  };
+  const std::vector<Case> cases = {
+      {"scheme = \"fp8-tensor\"", {DType::kFloat8E4M3FN, DType::kFloat32}},
+      {"scheme = \"fp8-channel\"", {DType::kFloat8E4M3FN, DType::kFloat32}},
+      {"scheme = \"fp8-block\", dialect = \"modelopt\"", {DType::kFloat8E4M3FN, DType::kFloat32}},
+      {"scheme = \"fp8-block\", dialect = \"transformers\"",
+       {DType::kFloat8E4M3FN, DType::kFloat32}},
+      {"scheme = \"mxfp8\"", {DType::kFloat8E4M3FN, DType::kUInt8}},
+      {"scheme = \"mxfp4\"", {DType::kUInt8, DType::kUInt8}},
+      {"scheme = \"nvfp4\"", {DType::kUInt8, DType::kFloat8E4M3FN, DType::kFloat32}},
+      {"scheme = \"nvfp4\", dialect = \"modelopt\"",
+       {DType::kUInt8, DType::kFloat8E4M3FN, DType::kFloat32}},
+      {"scheme = \"int8\", dialect = \"modelopt\"", {DType::kInt8, DType::kFloat32}},
+      {"scheme = \"int4\", dialect = \"modelopt\"", {DType::kUInt8, DType::kFloat32}},
+      {"scheme = \"int4-asym\", group = 64",
+       {DType::kInt32, DType::kFloat32, DType::kInt32, DType::kInt64}}};
+  for (const Case& c : cases) {
+    const auto stored = scaled_by("{ op = \"quantize\", " + c.scheme + " }", {ones, twos});
+    ASSERT_EQ(stored.size(), 2 * c.stored.size()) << c.scheme;
+    for (std::size_t i = 0; i < stored.size(); ++i)
+      EXPECT_EQ(stored[i].dtype, c.stored[i / 2]) << c.scheme;
+    const auto out =
+        scaled_by("{ op = \"dequantize\", to = \"float32\", " + c.scheme + " }", stored);
+    ASSERT_EQ(out.size(), 2U) << c.scheme;
+    for (std::size_t i = 0; i < 2; ++i) {
+      EXPECT_EQ(out[i].shape, (Shape{2, 256})) << c.scheme;
+      for (const float number : floats_of(out[i]))
+        ASSERT_NEAR(number, i == 0 ? 1 : 2, 0.04) << c.scheme;
+    }
+  }
+}
+
 TEST(Scaling, empty_tensors_have_scales_of_nothing) {
   const auto whole =
       scaled_by("{ op = \"quantize\", scales = \"tensor\" }", {floats_array({0, 3}, {})});
@@ -133,13 +173,15 @@ TEST(Scaling, what_has_no_scale_is_named_with_its_place) {
 TEST(Scaling, what_does_not_go_together_is_refused) {
   const Array numbers = bytes_array(DType::kFloat8E4M3FN, {2, 3}, std::vector<int>(6, 0));
   const Array scales = floats_array({2, 3}, std::vector<float>(6, 1));
-  expect_error(ErrorCode::kShape, "takes scales [1, 1] for [2, 3], not [2, 3]", [&] {
-    scaled_by("\"dequantize\"", {numbers, scales});
-  });
-  expect_error(ErrorCode::kShape, "takes scales [2, 1] for [2, 3], not [2, 3]", [&] {
-    scaled_by("{ op = \"dequantize\", scales = \"rows\" }", {numbers, scales});
-  });
-  expect_error(ErrorCode::kShape, "equally many tensors and scales, not 1 arrays in all",
+  expect_error(ErrorCode::kShape, "takes another form: scales float32 [2, 3], expected [1, 1]",
+               [&] {
+                 scaled_by("\"dequantize\"", {numbers, scales});
+               });
+  expect_error(ErrorCode::kShape, "takes another form: scales float32 [2, 3], expected [2, 1]",
+               [&] {
+                 scaled_by("{ op = \"dequantize\", scales = \"rows\" }", {numbers, scales});
+               });
+  expect_error(ErrorCode::kShape, "equally many of each: numbers, scales; not 1 arrays in all",
                [&] { scaled_by("\"dequantize\"", {numbers}); });
   expect_error(ErrorCode::kDtype, "takes float8_e4m3fn, not float32", [&] {
     scaled_by("\"dequantize\"", {scales, scales});
@@ -151,10 +193,16 @@ TEST(Scaling, what_does_not_go_together_is_refused) {
                [&] { scaled_by("\"quantize\"", {floats_array({6}, std::vector<float>(6))}); });
   expect_error(ErrorCode::kShape, "blocks of at least one element, not 1 x 0",
                [&] { scaled_by("{ op = \"quantize\", block = [1, 0] }", {scales}); });
-  expect_error(ErrorCode::kShape, "mxfp4 of shape [..., blocks, 16], not [2, 3]", [&] {
+  expect_error(ErrorCode::kShape, "numbers uint8 [2, 3], expected [..., groups, 16]", [&] {
     const Array bytes = bytes_array(DType::kUInt8, {2, 3}, std::vector<int>(6, 0));
     scaled_by("{ op = \"dequantize\", scales = \"mxfp4\" }", {bytes, bytes});
   });
+  expect_error(ErrorCode::kDtype, "takes bfloat16, float16 and float32, not float64", [&] {
+    scaled_by("{ op = \"quantize\", scheme = \"int8\" }",
+              {constant_array(DType::kFloat64, {2, 2}, 1)});
+  });
+  expect_error(ErrorCode::kShape, "needs rows of a multiple of 32, not [2, 3]",
+               [&] { scaled_by("{ op = \"quantize\", scheme = \"mxfp4\" }", {scales}); });
   // Constants have any size: what they become has 64 bits.
   const std::int64_t huge = std::int64_t{1} << 61;
   expect_error(ErrorCode::kOverflow, "too large", [&] {

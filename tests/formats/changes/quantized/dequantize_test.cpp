@@ -58,6 +58,8 @@ class DequantizedModelTest : public testing::Test {
   }
 
   DequantizedModel made(const std::string& config, const std::map<std::string, Tensor>& tensors) {
+    Settings settings = read_settings(parse_json(config), "config.json");
+    settings.texts = texts_;
     std::string header = "{";
     std::string data;
     for (const auto& [name, tensor] : tensors) {
@@ -75,12 +77,20 @@ class DequantizedModelTest : public testing::Test {
     std::memcpy(front.data(), &size, sizeof size);
     std::ofstream(path, std::ios::binary) << front << header << data;
     source_ = open_checkpoint(path);
-    return dequantized_model(*source_, content_of(*source_),
-                             read_settings(parse_json(config), "config.json"), DType::kFloat32);
+    return dequantized_model(*source_, content_of(*source_), settings, DType::kFloat32);
+  }
+
+  // Sets the metadata of a torchao checkpoint with one weight.
+  void describe(const std::string& type, const std::string& data, const std::string& parts) {
+    texts_ = {{"format", "pt"},
+              {"tensor_names", "[\"a.weight\"]"},
+              {"a.weight", "{\"_type\": \"" + type + "\", \"_data\": {" + data +
+                               "}, \"_tensor_data_names\": [" + parts + "]}"}};
   }
 
   test::TempDir folder_;
   std::unique_ptr<const Checkpoint> source_;
+  Texts texts_;
 };
 
 const std::string kFp8 =
@@ -206,6 +216,70 @@ TEST_F(DequantizedModelTest, what_the_configuration_does_not_explain_is_refused)
   tensors["b.weight_scale"] = {"F32", "[1]", floats({1})};
   expect_error(ErrorCode::kNotFound, "'b.weight_scale' has no 'b.weight_packed' beside it",
                [&] { made(kFp8, tensors); });
+}
+
+const std::string kTorchao = R"({"quant_method": "torchao"})";
+const Tensor kInt8{"I8", "[2, 2]", std::string("\x01\x02\xFF\x00", 4)};
+
+TEST_F(DequantizedModelTest, metadata_says_what_torchao_stores) {
+  const std::map<std::string, Tensor> tensors = {
+      {"a._weight_qdata", kInt8},
+      {"a._weight_scale", {"F32", "[2, 1]", floats({10, 3})}},
+      {"a._weight_zero_point", {"I8", "[2, 1]", std::string("\0\x01", 2)}},
+      {"a._weight_act_quant_scale", {"F32", "[1]", floats({7})}},
+      {"b.weight", {"F32", "[1]", floats({5})}}};
+  describe("Int8Tensor", R"("block_size": [1, 2])",
+           R"("qdata", "scale", "zero_point", "act_quant_scale")");
+  EXPECT_EQ(weight(kTorchao, tensors), (Floats{10, 20, -6, -3}));
+  EXPECT_EQ(weight(kTorchao, tensors, "b.weight"), (Floats{5}));
+  EXPECT_EQ(made(kTorchao, tensors).left_out,
+            std::vector<std::string>{"a._weight_act_quant_scale"});
+  describe("Int8Tensor", R"("block_size": [2, 2])", R"("qdata", "scale", "zero_point")");
+  expect_error(ErrorCode::kMismatch,
+               "not as the metadata says: int8, a scale for the tensor: scales float32 [2, 1]",
+               [&] { made(kTorchao, tensors); });
+}
+
+TEST_F(DequantizedModelTest, scales_in_tiles_are_put_in_rows) {
+  // 33 rows of 32 numbers: rows 0 and 1 begin lines of a tile, row 32 stands behind row 0.
+  std::string scales(512, '\x7F');
+  scales[16] = '\x80';
+  scales[4] = '\x81';
+  const std::map<std::string, Tensor> tensors = {
+      {"a._weight_qdata", {"F8_E4M3", "[33, 32]", std::string(33 * 32, '\x38')}},
+      {"a._weight_scale", {"F8_E8M0", "[32, 16]", scales}}};
+  describe("MXTensor",
+           R"("elem_dtype": {"_type": "torch.dtype", "_data": "float8_e4m3fn"}, "block_size": 32,
+              "is_swizzled_scales": true)",
+           R"("qdata", "scale")");
+  const Floats numbers = weight(kTorchao, tensors);
+  ASSERT_EQ(numbers.size(), 33U * 32U);
+  for (std::size_t i = 0; i < numbers.size(); ++i)
+    ASSERT_EQ(numbers[i], i / 32 == 1 ? 2 : i / 32 == 32 ? 4 : 1) << i;
+}
+
+TEST_F(DequantizedModelTest, what_metadata_cannot_explain_is_refused) {
+  std::map<std::string, Tensor> tensors = {{"a._weight_qdata", kInt8},
+                                           {"a._weight_scale", {"F32", "[2, 1]", floats({10, 3})}}};
+  expect_error(ErrorCode::kNotFound, "no metadata of torchao", [&] { made(kTorchao, tensors); });
+  const std::string parts = R"("qdata", "scale")";
+  describe("Int8Tensor", R"("block_size": [1, 3])", parts);
+  expect_error(ErrorCode::kMismatch, "[1, 3], which does not divide a tensor of [2, 2]",
+               [&] { made(kTorchao, tensors); });
+  describe("Int4TilePackedTo4dTensor", R"("block_size": [1, 2], "shape": [2, 2])", parts);
+  expect_error(ErrorCode::kUnsupported,
+               "'Int4TilePackedTo4dTensor', which torchao itself does not dequantize",
+               [&] { made(kTorchao, tensors); });
+  describe("Int8Tensor", R"("block_size": [1, 2])", R"("qdata", "scale", "act_pre_scale")");
+  expect_error(ErrorCode::kNotFound, "names 'a._weight_act_pre_scale'",
+               [&] { made(kTorchao, tensors); });
+  describe("Int8Tensor", R"("block_size": "all")", parts);
+  expect_error(ErrorCode::kJson, "block_size is a string, expected a list of sizes",
+               [&] { made(kTorchao, tensors); });
+  describe("Int8Tensor", R"("block_size": [1, 2])", parts);
+  tensors["c._weight_scale"] = {"F32", "[1]", floats({1})};
+  expect_error(ErrorCode::kUnsupported, "'c._weight_scale' is named like a part of a weight",
+               [&] { made(kTorchao, tensors); });
 }
 
 }  // namespace
