@@ -12,7 +12,7 @@ struct BuiltinMap {
   std::string_view text;
 };
 
-// Returns the maps in the order of their names.
+// Returns the maps in the order of their names.  Thread-safe.
 std::span<const BuiltinMap> builtin_maps();
 
 }  // namespace fsdp::formats::map

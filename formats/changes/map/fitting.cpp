@@ -12,17 +12,23 @@ namespace {
 // The most names that each map is compared with, to find the nearest map.
 constexpr std::size_t kMostCompared = 2000;
 
-// Returns whether a map takes all names.  A map without model types is for any model and never
-// counts.
+bool changes(const Rules& rules, const RuleUse& use) {
+  return !rules.rules[use.rule].operations.empty() || use.targets != use.sources;
+}
+
+// Returns whether a map takes all names and changes any.  A map without model types is for any
+// model and never counts.
 bool takes(const BuiltinMap& map, std::span<const std::string> names, std::string_view model_type,
            Direction direction) {
+  // Most maps are for other models, and need not be parsed.
+  if (map.text.find(model_type) == std::string_view::npos) return false;
   try {
     const Rules rules = parse_rules(map.text, std::string(map.name), direction);
     const auto& types = rules.model_types;
     const bool for_it =
         model_type.empty() ? !types.empty() : std::ranges::find(types, model_type) != types.end();
-    if (for_it) rule_uses(rules, names);
-    return for_it;
+    return for_it && std::ranges::any_of(rule_uses(rules, names),
+                                         [&](const RuleUse& use) { return changes(rules, use); });
   } catch (const Error&) {
     return false;
   }

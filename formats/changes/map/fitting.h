@@ -13,8 +13,8 @@
 
 namespace fsdp::formats::map {
 
-// Returns the maps whose rules take every name and need no other.  `model_type`: of config.json,
-// which the map must list; empty: unknown.
+// Returns the maps whose rules take every name, need no other, and change something.  `model_type`:
+// of config.json, which the map must list; empty: unknown.
 std::vector<BuiltinMap> fitting_maps(std::span<const std::string> names,
                                      std::string_view model_type, Direction direction);
 

@@ -115,6 +115,7 @@ _MEANINGS: Dict[str, str] = {
     "verify_rest": "read the rest of a storage to compare its checksum",
     "weights": "of the checkpoints, as they are; if None, the mean is taken",
     "whole_folders": "also remove files in a checkpoint's folder that are not part of it",
+    "word": "only maps that have it in their name, model types, versions or description",
     "world_size": "number of ranks of the folder, in sharded formats",
 }
 

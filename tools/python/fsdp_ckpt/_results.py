@@ -325,6 +325,7 @@ class Sealed(Answer):
 class BuiltinMap:
     name: str
     versions: List[str]
+    model_types: List[str]
     description: str
 
 

@@ -326,9 +326,9 @@ def import_model(path: Path, out: Path, *, source: str = "hf", map: Path, parame
 
 
 @documented
-def maps() -> List[BuiltinMap]:
-    """Returns the built-in maps."""
-    return _asked(BuiltinMaps, "maps", [], {}, None, True).maps or []
+def maps(word: Optional[str] = None) -> List[BuiltinMap]:
+    """Returns the built-in maps, or those that mention a word."""
+    return _asked(BuiltinMaps, "maps", [word] if word else [], {}, None, True).maps or []
 
 
 @documented

@@ -35,6 +35,20 @@ TEST(Fitting, each_version_of_torchtitan_has_its_map) {
             std::vector<std::string>{"torchtitan-0.2-llama3-hf"});
 }
 
+TEST(Fitting, a_map_that_would_change_nothing_does_not_fit) {
+  // A layer without experts of a model that may have them.
+  std::vector<std::string> names = {"model.embed_tokens.weight", "model.norm.weight",
+                                    "lm_head.weight", "model.layers.0.mlp.up_proj.weight"};
+  EXPECT_TRUE(fitting(names).empty());
+  for (const BuiltinMap& map : fitting_maps(names, "qwen2_moe", Direction::kForward))
+    ADD_FAILURE() << map.name;
+  names.emplace_back("model.layers.1.mlp.experts.gate_up_proj");
+  names.emplace_back("model.layers.1.mlp.experts.down_proj");
+  const auto fit = fitting_maps(names, "qwen2_moe", Direction::kForward);
+  ASSERT_EQ(fit.size(), 1U);
+  EXPECT_EQ(fit[0].name, "transformers-moe-files");
+}
+
 TEST(Fitting, the_nearest_map_is_named_with_the_first_key_that_does_not_fit) {
   std::vector<std::string> names = titan("attention.w", "output.weight");
   names.emplace_back("layers.0.attention.gate.weight");

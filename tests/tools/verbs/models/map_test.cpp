@@ -145,12 +145,24 @@ TEST_F(MapsTest, built_in_maps_are_listed_and_printed_as_rules) {
   const formats::Json json =
       formats::parse_json(run_cli({"maps", "--show", "nanogpt-gpt2", "--json"}).out);
   EXPECT_EQ(*json.find("rules")->as_string(), one.out);
-  EXPECT_THAT(list.out, HasSubstr("torchtitan-llama3-hf                   torchtitan 0.3 "));
+  EXPECT_THAT(list.out, HasSubstr("\ntorchtitan 0.3\n  torchtitan-deepseek-v3-hf "));
   const formats::Json all = formats::parse_json(run_cli({"maps", "--json"}).out);
   std::size_t tried = 0;
   for (const formats::Json& map : *all.find("maps")->as_array())
     tried += map.find("versions")->as_array()->size();
   EXPECT_GT(tried, 25U);
+  // A word chooses by name, model type, version or description, in capitals or not.
+  EXPECT_EQ(run_cli({"maps", "NanoGPT"}).out,
+            "of no version\n  nanogpt-gpt2  nanoGPT's GPT to transformers' GPT2LMHeadModel\n");
+  EXPECT_THAT(run_cli({"maps", "minimax_m2"}).out, HasSubstr("  transformers-mixtral-files "));
+  EXPECT_THAT(run_cli({"maps", "minimax_m2"}).out, Not(HasSubstr("llama")));
+  const formats::Json some = formats::parse_json(run_cli({"maps", "0.2", "--json"}).out);
+  EXPECT_LT(some.find("maps")->as_array()->size(), all.find("maps")->as_array()->size() / 4);
+  // Large groups are listed by names.
+  EXPECT_THAT(list.out, HasSubstr("  transformers-mixtral-files"));
+  EXPECT_THAT(list.out, Not(HasSubstr("mixtral, as trained")));
+  EXPECT_EQ(run_cli({"maps", "no such word"}).status, 2);
+  EXPECT_EQ(run_cli({"maps", "llama", "--show", "nanogpt-gpt2"}).status, 2);
   const CliResult unknown = run_cli({"maps", "--show", "nanogpt"});
   EXPECT_EQ(unknown.status, 2);
   EXPECT_THAT(unknown.err, HasSubstr("error[NOT_FOUND]"));
