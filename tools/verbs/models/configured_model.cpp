@@ -75,6 +75,11 @@ Companions companions_for(const std::string& config, const std::string& checkpoi
                         : formats::hf::open_companions(config);
 }
 
+std::string model_type_of(const formats::hf::Companions& companions) {
+  const formats::Json* type = companions.config ? companions.config->find("model_type") : nullptr;
+  return type == nullptr || type->as_string() == nullptr ? std::string() : *type->as_string();
+}
+
 ConfiguredModel::ConfiguredModel(const Companions& companions) : companions_(companions) {
   if (companions.config) {
     architecture_ = Architecture::of(*companions.config, unknown_);

@@ -21,6 +21,9 @@ inline constexpr const char* kNoConfig = "none";
 // near the checkpoint.  Throws: what open_companions throws.
 formats::hf::Companions companions_for(const std::string& config, const std::string& checkpoint);
 
+// Returns the model_type of config.json; empty: unknown.
+std::string model_type_of(const formats::hf::Companions& companions);
+
 // The class that a configuration names.
 class ConfiguredModel {
  public:

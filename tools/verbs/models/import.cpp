@@ -85,10 +85,10 @@ class ImportVerb : public Verb {
   Changed imported(const formats::Checkpoint& source, const Value& content,
                    ReportExtras& extras) const {
     formats::hf::FoundModel model = formats::hf::find_model(source, content, model_);
-    if (map_.empty()) throw no_map(model.tensors);
-    extras.members.emplace_back("under", under_);
     formats::hf::Companions companions;
     if (!choice_.config.empty()) companions = formats::hf::open_companions(choice_.config);
+    if (map_.empty()) throw no_map(model.tensors, model_type_of(companions));
+    extras.members.emplace_back("under", under_);
     const ConfiguredModel configured(companions);
     if (configured.architecture()) {
       const auto fit =
@@ -185,12 +185,12 @@ class ImportVerb : public Verb {
   }
 
   // Returns an error that lists the maps: models of several trainers have the same published form.
-  static Error no_map(const Value& tensors) {
+  static Error no_map(const Value& tensors, const std::string& model_type) {
     std::vector<std::string> names = formats::hf::names_of(tensors);
     // Maps that do not handle scales fit the model without them.
     std::erase_if(names, [](const std::string& name) { return name.ends_with("_scale_inv"); });
     std::string list;
-    for (const auto& map : formats::map::fitting_maps(names, {}, Direction::kReverse))
+    for (const auto& map : formats::map::fitting_maps(names, model_type, Direction::kReverse))
       list += cat(list.empty() ? "" : ", ", map.name);
     return Error(ErrorCode::kUsage, cat("--map is needed: none, or the map of the trainer's model",
                                         list.empty() ? "" : "; these take the names: " + list));

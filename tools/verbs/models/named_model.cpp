@@ -33,15 +33,16 @@ using formats::map::BuiltinMap;
 
 constexpr std::size_t kNameBytes = 200;
 
-std::string model_type_of(const Companions& companions) {
-  const Json* type = companions.config ? companions.config->find("model_type") : nullptr;
-  return type == nullptr || type->as_string() == nullptr ? std::string() : *type->as_string();
-}
-
 bool ties(const Companions& companions) {
   const Json* tied = companions.config ? companions.config->find("tie_word_embeddings") : nullptr;
   return tied != nullptr && tied->as_bool() != nullptr && *tied->as_bool();
 }
+
+// A built-in map that was chosen by names, and why: what stands behind its name in the report.
+struct ChosenMap {
+  std::string word;
+  std::string why;
+};
 
 class Naming {
  public:
@@ -133,6 +134,7 @@ class Naming {
     const bool guessed = word.empty();
     Value own = tensors;
     std::string why;
+    ChosenMap chosen;
     if (architecture_) {
       const ArchitectureFit found = fit(tensors);
       // Corrects the front of names where that helps, unless the map takes the names as they are.
@@ -140,7 +142,9 @@ class Naming {
       if (guessed && found.differences.empty()) {
         why = cat(", the names are those of ", architecture_->name());
         const bool trained = !found.differences.as_files || found.differences.as_modules;
-        word = trained ? map_of_files(own) : kNoMap;
+        chosen = trained ? chosen_of(own) : ChosenMap{kNoMap, {}};
+        word = chosen.word;
+        if (word == kNoMap) why += chosen.why;
       }
     }
     if (word.empty() && nearly(own)) {
@@ -148,7 +152,8 @@ class Naming {
       word = kNoMap;
     }
     if (word.empty()) {
-      word = guessed_map(own);
+      chosen = guessed_map(own);
+      word = chosen.word;
       why = ", no built-in map fits these names" + near_map_text(own);
     }
     if (word == kNoMap) {
@@ -161,8 +166,7 @@ class Naming {
         request_.choice.options(word, formats::map::Direction::kForward);
     try {
       formats::map::Mapped result = formats::map::map_content(source_, own, options);
-      extras_.lines.push_back(cat("map: ", formats::escape(word),
-                                  guessed ? ", the only one that takes these names" : ""));
+      extras_.lines.push_back(cat("map: ", formats::escape(word), chosen.why));
       add_map_report(result, options, request_.dry_run, extras_);
       extras_.members.emplace_back("guessed", guessed);
       return {{std::move(result.checkpoint), std::move(result.content)},
@@ -214,14 +218,6 @@ class Naming {
     return proven;
   }
 
-  // Returns the maps that fit the names; only the proven ones, if there are any.
-  std::vector<std::string> maps_of(const Value& tensors) const {
-    std::vector<std::string> words = fitting_words(tensors);
-    if (!architecture_) return words;
-    std::vector<std::string> proven = proven_maps(tensors, words);
-    return proven.empty() ? words : proven;
-  }
-
   // Names the nearest map and what keeps it from fitting.
   static std::string near_map_text(const Value& tensors) {
     const auto near = formats::map::nearest_map(formats::hf::names_of(tensors),
@@ -229,18 +225,28 @@ class Naming {
     return near ? cat("; the nearest is ", near->name, ": ", near->why) : std::string();
   }
 
-  // Returns the map from the names of modules to those of files.
-  std::string map_of_files(const Value& tensors) const {
-    const std::vector<std::string> words = maps_of(tensors);
-    return words.size() == 1 ? words[0] : kNoMap;
+  // Returns the map that takes the names; of several, the one whose result has the tensors of the
+  // class.  Returns kNoMap if there is none, and with all of them if several are left.
+  ChosenMap chosen_of(const Value& tensors) const {
+    const std::vector<std::string> words = fitting_words(tensors);
+    if (words.empty()) return {kNoMap, {}};
+    if (words.size() == 1) return {words[0], ", the only one that takes these names"};
+    const std::string all = formats::joined(words, ", ");
+    if (architecture_) {
+      const std::vector<std::string> proven = proven_maps(tensors, words);
+      if (proven.size() == 1) {
+        return {proven[0], cat(", the only one that gives the tensors of ", architecture_->name(),
+                               ", of those that take these names: ", all)};
+      }
+    }
+    return {kNoMap, cat(", several maps take these names: ", all, "; --map chooses one")};
   }
 
-  std::string guessed_map(const Value& tensors) const {
-    const std::vector<std::string> words = maps_of(tensors);
-    if (words.empty()) return kNoMap;
-    if (words.size() == 1) return words[0];
-    throw Error(ErrorCode::kUsage, cat("several maps take these names: ",
-                                       formats::joined(words, ", "), "; --map chooses one"));
+  ChosenMap guessed_map(const Value& tensors) const {
+    ChosenMap chosen = chosen_of(tensors);
+    if (chosen.word == kNoMap && !chosen.why.empty())
+      throw Error(ErrorCode::kUsage, chosen.why.substr(2));
+    return chosen;
   }
 
   void check_quantization(const Value& tensors) const {

@@ -64,6 +64,33 @@ TEST_F(ExportTest, what_is_incomplete_is_refused) {
             0);
 }
 
+TEST_F(ExportTest, several_maps_that_take_the_names_are_all_named) {
+  TinySafetensors model;
+  for (const char* name : {"model.embed_tokens.weight", "lm_head.weight"})
+    model.fill(name, {3, 2}, 1);
+  const std::string layer = "model.layers.0.";
+  for (const char* name : {"q_proj", "k_proj", "v_proj", "o_proj"})
+    model.fill(layer + "self_attn." + name + ".weight", {2, 2}, 1);
+  for (const char* name : {"input_layernorm", "post_attention_layernorm"})
+    model.fill(layer + name + ".weight", {2}, 1);
+  model.fill("model.norm.weight", {2}, 1);
+  model.fill(layer + "mlp.gate.weight", {3, 2}, 1);
+  model.fill(layer + "mlp.experts.gate_up_proj", {3, 4, 2}, 1);
+  model.fill(layer + "mlp.experts.down_proj", {3, 2, 2}, 1);
+  model.write(path("m.safetensors"));
+  // Modules of Mixtral and of Qwen's models with experts have the same names, files do not.
+  const CliResult result =
+      run_cli({"export", path("m.safetensors"), path("o"), "--config", "none"});
+  EXPECT_EQ(result.status, 2);
+  EXPECT_THAT(result.err, HasSubstr("error[USAGE]: several maps take these names: "));
+  EXPECT_THAT(result.err, HasSubstr("transformers-mixtral-files, transformers-moe-files"));
+  EXPECT_THAT(result.err, HasSubstr("; --map chooses one"));
+  EXPECT_EQ(run_cli({"export", path("m.safetensors"), path("o"), "--config", "none", "--map",
+                     "transformers-mixtral-files"})
+                .status,
+            0);
+}
+
 TEST_F(ExportTest, a_map_of_ones_own_is_applied) {
   write_file(path("r.toml"),
              "[rename]\n\"blocks.{i:int}.{rest:**}\" = \"model.layers.{i}.{rest}\"\n\"{rest:**}\" "
