@@ -16,22 +16,37 @@ bool changes(const Rules& rules, const RuleUse& use) {
   return !rules.rules[use.rule].operations.empty() || use.targets != use.sources;
 }
 
-// Returns whether a map takes all names and changes any.  A map without model types is for any
-// model and never counts.
-bool takes(const BuiltinMap& map, std::span<const std::string> names, std::string_view model_type,
-           Direction direction) {
-  // Most maps are for other models, and need not be parsed.
-  if (map.text.find(model_type) == std::string_view::npos) return false;
-  try {
-    const Rules rules = parse_rules(map.text, std::string(map.name), direction);
-    const auto& types = rules.model_types;
-    const bool for_it =
-        model_type.empty() ? !types.empty() : std::ranges::find(types, model_type) != types.end();
-    return for_it && std::ranges::any_of(rule_uses(rules, names),
-                                         [&](const RuleUse& use) { return changes(rules, use); });
-  } catch (const Error&) {
-    return false;
+// Returns whether a map is for the model type.  A map without model types is for any model, and
+// fits none.
+bool is_for(const Rules& rules, std::string_view model_type) {
+  const auto& types = rules.model_types;
+  return model_type.empty() ? !types.empty() : std::ranges::find(types, model_type) != types.end();
+}
+
+// A map that takes the names.
+struct Taker {
+  BuiltinMap map;
+  bool needs_config;
+};
+
+// Returns the maps for a model type that take all names and change any.
+std::vector<Taker> takers(std::span<const std::string> names, std::string_view model_type,
+                          Direction direction) {
+  std::vector<Taker> out;
+  for (const BuiltinMap& map : builtin_maps()) {
+    // Most maps are for other models, and need not be parsed.
+    if (map.text.find(model_type) == std::string_view::npos) continue;
+    try {
+      const Rules rules = parse_rules(map.text, std::string(map.name), direction);
+      if (is_for(rules, model_type) &&
+          std::ranges::any_of(rule_uses(rules, names),
+                              [&](const RuleUse& use) { return changes(rules, use); }))
+        out.push_back({map, rules.needs_config});
+    } catch (const Error&) {
+      // It does not take the names.
+    }
   }
+  return out;
 }
 
 bool matches_any(const std::vector<Pattern>& patterns, const std::string& name) {
@@ -66,7 +81,7 @@ std::optional<NearMap> nearest_map(std::span<const std::string> names, Direction
   std::size_t most = 0;
   for (const BuiltinMap& map : builtin_maps()) {
     const Rules rules = parse_rules(map.text, std::string(map.name), direction);
-    if (rules.model_types.empty()) continue;
+    if (rules.model_types.empty() || rules.needs_config) continue;
     const auto changed = static_cast<std::size_t>(std::ranges::count_if(
         compared, [&](const std::string& name) { return is_changed(rules, name); }));
     if (2 * changed < compared.size() || changed <= most) continue;
@@ -78,11 +93,18 @@ std::optional<NearMap> nearest_map(std::span<const std::string> names, Direction
 
 std::vector<BuiltinMap> fitting_maps(std::span<const std::string> names,
                                      std::string_view model_type, Direction direction) {
+  const std::vector<Taker> all = takers(names, model_type, direction);
   std::vector<BuiltinMap> fitting;
-  for (const BuiltinMap& map : builtin_maps()) {
-    if (takes(map, names, model_type, direction)) fitting.push_back(map);
-  }
+  if (!model_type.empty() || !std::ranges::all_of(all, &Taker::needs_config))
+    for (const Taker& taker : all) fitting.push_back(taker.map);
   return fitting;
+}
+
+std::vector<BuiltinMap> maps_by_config(std::span<const std::string> names, Direction direction) {
+  std::vector<BuiltinMap> out;
+  for (const Taker& taker : takers(names, {}, direction))
+    if (taker.needs_config) out.push_back(taker.map);
+  return out;
 }
 
 }  // namespace fsdp::formats::map

@@ -14,9 +14,13 @@
 namespace fsdp::formats::map {
 
 // Returns the maps whose rules take every name, need no other, and change something.  `model_type`:
-// of config.json, which the map must list; empty: unknown.
+// of config.json, which the map must list; empty: unknown, and maps that all need a configuration
+// do not fit: other models have these names, too.
 std::vector<BuiltinMap> fitting_maps(std::span<const std::string> names,
                                      std::string_view model_type, Direction direction);
+
+// Returns the maps that take the names, and may fit where a configuration names their model.
+std::vector<BuiltinMap> maps_by_config(std::span<const std::string> names, Direction direction);
 
 // A map that takes most of the names, and why it does not fit.
 struct NearMap {
@@ -24,7 +28,8 @@ struct NearMap {
   std::string why;  // "no rule takes 'layers.0.attention.foo'"
 };
 
-// Returns the map that renames the most names, if it renames at least half of them.
+// Returns the map that renames the most names, if it renames at least half of them, of those that
+// need no configuration.
 // Requires: no map fits.
 std::optional<NearMap> nearest_map(std::span<const std::string> names, Direction direction);
 

@@ -56,6 +56,11 @@ class Parser {
     if (const RuleNode* node = reader.find("versions")) out_.versions = texts_of(*node, "versions");
     if (const RuleNode* node = reader.find("model_type"))
       out_.model_types = texts_of(*node, "model_type");
+    if (const RuleNode* node = reader.find("needs_config")) {
+      out_.needs_config = truth_of(*node, "needs_config");
+      if (out_.needs_config && out_.model_types.empty())
+        throw wrong(*node, "needs_config is for a map with a model_type");
+    }
     if (const RuleNode* node = reader.find("parameters")) read_parameters(*node);
     const RuleNode* rename = reader.find("rename");
     const RuleNode* rules = reader.find("rule");

@@ -47,6 +47,8 @@ struct Rules {
   std::string description;               // "torchtitan's Llama 3 to transformers"; may be empty
   std::vector<std::string> versions;     // of the code it was tried with, "torchtitan 0.3"
   std::vector<std::string> model_types;  // `model_type` of config.json that the rules are for
+  // Models of other types have names that the map takes: names alone do not choose it.
+  bool needs_config = false;
   std::vector<Parameter> parameters;
   std::vector<Rule> rules;
   // Parameters that are one in an optimizer and several in the model; only forward.

@@ -12,6 +12,7 @@ from transformers.core_model_loading import PrefixChange, Split, WeightConverter
 from transformers.initialization import no_init_weights
 
 import layouts
+import small_models
 
 
 @functools.cache
@@ -88,7 +89,10 @@ def described(operation, uneven):
 def moves_of(model_type, name, more=()):
     """Returns what save_pretrained does to a small model of a class, and the tables that say so.  more: other names, such as the class has by other
     configurations, which are renamed only."""
-    changes, _ = layouts.small(model_type, name)
+    try:
+        changes, _ = layouts.small(model_type, name)
+    except Exception:   # what the default configuration lacks
+        changes = small_models.sizes(model_type, name)
     config = layouts.config_of(model_type, changes, name)
     with torch.device("meta"), no_init_weights(), contextlib.redirect_stdout(None):
         model = getattr(transformers, name)(config)

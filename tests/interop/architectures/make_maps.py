@@ -6,7 +6,8 @@
 
 The data name the classes whose files have other names than their modules, and names that the classes have by other configurations. The first line has the
 version and the tables: {name: the table that it is another name of}; each other line is a class: what conversions.moves_of says, "always": tensors that the
-class has by every configuration and that are not tied, numbers as {}, "main": whether it is the usual class of its model type. One that cannot be made has "error" instead.
+class has by every configuration and that are not tied, numbers as {}, "main": whether it is the usual class of its model type. One that cannot be made has
+"error" instead, and one of which the data know that files have the names of modules, "plain": all names.
 """
 import json
 import multiprocessing
@@ -39,8 +40,21 @@ def candidates(data, types):
         if module or model_type in conversions.tables() or name in conversions.tables():
             # Numbers of one kind, twice: to see whether they stay.
             more = [key["name"].replace("{}", number) for key in module or () for number in ("1", "2")]
-            always = [key["name"] for key in own if "if" not in key and "maybe" not in key and not any(where for _, where in key.get("of", ()))]
-            yield model_type, name, more, {"always": always, "main": (model_type, name) in mains}
+            yield model_type, name, more, {"always": [key["name"] for key in own if always(key)], "main": (model_type, name) in mains}
+
+
+def plain(data):
+    """Yields lines of the classes whose files have the names of modules."""
+    with open(data, "rb") as file:
+        for about in map(json.loads, zlib.decompress(file.read()[8:], wbits=-15).decode().splitlines()[1:]):
+            for name, one in unpack.unpacked(about)["classes"].items():
+                if "module" not in one:
+                    yield {"type": about["type"], "class": name, "always": [key["name"] for key in one["file"] if always(key) and key["name"] not in one["tied"]],
+                           "plain": [key["name"] for key in one["file"]]}
+
+
+def always(key):
+    return "if" not in key and "maybe" not in key and not any(where for _, where in key.get("of", ()))
 
 
 def found_out(one):
@@ -58,6 +72,9 @@ def main(data, target, *types):
         for found in pool.imap(found_out, candidates(data, types), chunksize=4):
             file.write(json.dumps(found) + "\n")
             file.flush()
+        for found in plain(data):
+            if not types or found["type"] in types:
+                file.write(json.dumps(found) + "\n")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ removed. --table prints each table of transformers with the maps that cover it, 
 
 A rule is made of tensors that change alike: names are divided into what both sides begin with, what differs, and what both sides end with; numbers become
 captures where they stay. Then the rules are applied to every name of every class, both ways, and a class that they do not serve gets a map of its own.
+A map that takes names which have to stay, of files or of a class that has the same in files, needs a configuration: names do not tell the model.
 """
 import argparse
 import collections
@@ -22,8 +23,12 @@ MARK = "# Made by tests/interop/architectures/write_maps.py"
 NAMED = {"qwen2_moe": "moe", "mimo_v2_flash": "mimo-v2", "qwen3_omni_moe_thinker": "qwen3-omni-thinker"}
 # Model types that these had, which have other tables of their own: whose map they share, as far as their names agree.
 SHARED = {"ernie4_5_moe": "qwen2_moe", "qwen3_5_moe_text": "qwen2_moe", "minimax_m2": "mixtral", "qwen3_omni_moe_thinker": "qwen3_omni_moe_thinker"}
-# What published files hold and save_pretrained does not write, by the name of the map: patterns that are left out on the way to modules.
-LEFT_OUT = {"moe": {"model.layers.{i:int}.self_attn.rotary_emb.inv_freq": "Older files hold the frequencies of the rotary embedding."}}
+# What published files hold and save_pretrained does not write, by the name of the map: rules on the way to modules, and why.
+ALSO_READ = {
+    "moe": ("Older files hold the frequencies of the rotary embedding.", 'drop = "model.layers.{i:int}.self_attn.rotary_emb.inv_freq"'),
+    "kimi-linear": ("Published files use these names for layers without experts.",
+                    'from = "model.layers.{i:int}.mlp.{m:gate_proj|up_proj|down_proj}.weight"\nto = "model.layers.{i}.mlp.{m}.weight"'),
+}
 LETTERS = "ijklmnqr"
 # Sizes of tensors of different sizes that are joined, by the ends of their names, with the parameters in them and where config.json has these.
 HEADS = {"n_heads": "num_attention_heads", "n_kv_heads": "num_key_value_heads", "head_dim": "head_dim"}
@@ -419,7 +424,7 @@ class Map:
     """The rules of some classes."""
 
     def __init__(self, classes):
-        self.classes, self.moves, self.parameters = classes, {}, {}
+        self.classes, self.moves, self.parameters, self.needs_config = classes, {}, {}, False
         pairs = collections.defaultdict(list)
         takes, made_of, chains = {}, {}, {}
         for found in classes:
@@ -461,6 +466,20 @@ class Map:
     def types(self):
         return sorted({found["type"] for found in self.classes})
 
+    def takes(self, always, every):
+        """Whether a model with the names is taken and changed. always: those that it has by any configuration, every: by some."""
+        taken = lambda name: any(rule.match(0, name) is not None for rule in self.rules)
+        met = lambda rule: any(rule.match(0, name) is not None for name in every)
+        return all(map(taken, always)) and all(met(rule) for rule in self.rules if rule.required) and any(met(rule) for rule in self.rules if rule.changes())
+
+
+def tell_apart(maps, made, plain):
+    """Sets which maps need a configuration: those that take names which have to stay. plain: classes whose files have the names of modules."""
+    stay = [[[name.replace("{}", "0") for name in names] for names in (one["always"], one["plain"])] for one in plain]
+    stay += [[[name for _, _, targets, _ in one["moves"] for name in targets]] * 2 for one in made]
+    for each in maps:
+        each.needs_config = any(each.takes(*names) for names in stay)
+
 
 def joined_maps(found):
     """Makes as few maps as the names of classes allow. Returns them, and [(class, why not)]."""
@@ -501,7 +520,7 @@ def wording(one):
     return ", ".join(words)
 
 
-def text_of(one, producer, roots, left_out):
+def text_of(one, producer, roots, also_read):
     types = one.types()
     about = f"{types[0]}" if len(types) == 1 else f"{', '.join(types[:3])}" + (f" and {len(types) - 3} more model types" if len(types) > 3 else "")
     lines = ["# SPDX-License-Identifier: Apache-2.0",
@@ -509,6 +528,8 @@ def text_of(one, producer, roots, left_out):
              f'description = "transformers\' {about}, as trained, to the layout of their files: {wording(one)}"',
              f'versions = "{producer}"',
              "model_type = " + (json.dumps(types[0]) if len(types) == 1 else json.dumps(types))]
+    if one.needs_config:
+        lines.append("needs_config = true")
     if one.parameters:
         lines += ["", "[parameters]"]
         lines += [f"{name} = {{ config = {json.dumps(fields[0] if len(fields) == 1 else fields)} }}" for name, fields in sorted(one.parameters.items())]
@@ -522,8 +543,8 @@ def text_of(one, producer, roots, left_out):
             lines.append(f"do = [{', '.join(rule.chain.texts)}]")
         if not rule.required:
             lines.append("optional = true")
-    for pattern, why in left_out.items():
-        lines += ["", f"# {why}", "[[rule]]", f"drop = {json.dumps(pattern)}", 'only = "reverse"', "optional = true"]
+    for why, rule in also_read:
+        lines += ["", f"# {why}", "[[rule]]", rule, 'only = "reverse"', "optional = true"]
     return "\n".join(lines) + "\n"
 
 
@@ -560,7 +581,7 @@ def main():
     with open(args.found) as file:
         about, *lines = map(json.loads, file)
     roots, producer = about["tables"], about["producer"]
-    made = [one for one in lines if "error" not in one]
+    made, plain = [one for one in lines if "moves" in one], [one for one in lines if "plain" in one]
     changed = [one for one in made if any(sources != targets or len(sources) > 1 for sources, _, targets, _ in one["moves"])]
     groups = collections.defaultdict(list)
     of_type = {}
@@ -573,13 +594,14 @@ def main():
                 os.remove(path)
     words = set()
     covered, reasons, total = collections.defaultdict(set), collections.defaultdict(set), 0
-    for group in sorted(groups):
-        maps, lost = joined_maps(groups[group])
+    by_group = {group: joined_maps(groups[group]) for group in sorted(groups)}
+    tell_apart([one for maps, _ in by_group.values() for one in maps], made, plain)
+    for group, (maps, lost) in by_group.items():
         for at, one in enumerate(maps):
             name = name_of(group, one, at, words)
             word = f"transformers-{name}-files"
             words.add(word)
-            text = text_of(one, producer, sorted({roots[table] for found in one.classes for table in found["tables"]}), LEFT_OUT.get(name, {}))
+            text = text_of(one, producer, sorted({roots[table] for found in one.classes for table in found["tables"]}), [ALSO_READ[name]] if name in ALSO_READ else [])
             path = os.path.join(args.folder, word + ".toml")
             if os.path.exists(path):
                 print(f"{word}: written by hand, and stays")

@@ -98,7 +98,8 @@ class ImportVerb : public Verb {
     configured.require_known(source.description().path, model.tensors, incomplete_, extras);
     if (map_ == kNoMap) {
       extras.members.emplace_back("map", nullptr);
-      return {nullptr, nested(under_, as_modules(source, configured, model.tensors, extras))};
+      return {nullptr, nested(under_, as_modules(source, configured, model_type_of(companions),
+                                                 model.tensors, extras))};
     }
     const formats::map::MapOptions options = choice_.options(map_, Direction::kReverse);
     formats::map::Mapped wide = dequantized(source, model.tensors, options.rules, extras);
@@ -112,13 +113,14 @@ class ImportVerb : public Verb {
 
   // Returns the tensors under the names of the class's modules.
   Value as_modules(const formats::Checkpoint& source, const ConfiguredModel& configured,
-                   const Value& tensors, ReportExtras& extras) const {
+                   const std::string& model_type, const Value& tensors,
+                   ReportExtras& extras) const {
     formats::Json& report = extras.members.emplace_back("renamed", nullptr).second;
     if (!configured.architecture()) return tensors;
     const formats::hf::Architecture& own = *configured.architecture();
     const formats::hf::ModuleNames names = own.module_names(formats::hf::shapes_of(tensors));
     if (!names.known) {
-      const std::string map = map_of_modules(source, own, tensors);
+      const std::string map = map_of_modules(source, own, model_type, tensors);
       extras.lines.push_back(cat("names: those of files; the modules of ", own.name(), " (",
                                  own.producer(), ") have other tensors",
                                  map.empty() ? "" : ", which --map " + map + " makes"));
@@ -140,9 +142,10 @@ class ImportVerb : public Verb {
   // Returns the built-in map whose result has the tensors of the class's modules; empty: there is
   // none.
   std::string map_of_modules(const formats::Checkpoint& source,
-                             const formats::hf::Architecture& own, const Value& tensors) const {
-    for (const auto& map :
-         formats::map::fitting_maps(formats::hf::names_of(tensors), {}, Direction::kReverse)) {
+                             const formats::hf::Architecture& own, const std::string& model_type,
+                             const Value& tensors) const {
+    for (const auto& map : formats::map::fitting_maps(formats::hf::names_of(tensors), model_type,
+                                                      Direction::kReverse)) {
       try {
         std::string word(map.name);
         const formats::map::Mapped made =

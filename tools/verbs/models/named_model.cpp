@@ -154,7 +154,7 @@ class Naming {
     if (word.empty()) {
       chosen = guessed_map(own);
       word = chosen.word;
-      why = ", no built-in map fits these names" + near_map_text(own);
+      why = ", no built-in map fits these names" + near_map_text(own) + by_config_text(own);
     }
     if (word == kNoMap) {
       extras_.lines.push_back(guessed ? "map: none" + why : "map: none");
@@ -223,6 +223,18 @@ class Naming {
     const auto near = formats::map::nearest_map(formats::hf::names_of(tensors),
                                                 formats::map::Direction::kForward);
     return near ? cat("; the nearest is ", near->name, ": ", near->why) : std::string();
+  }
+
+  // Names the maps that a configuration could choose, if none says which model it is.
+  std::string by_config_text(const Value& tensors) const {
+    if (!model_type_of(companions_).empty()) return {};
+    std::vector<std::string> words;
+    for (const BuiltinMap& map : formats::map::maps_by_config(formats::hf::names_of(tensors),
+                                                              formats::map::Direction::kForward))
+      words.emplace_back(map.name);
+    return words.empty() ? std::string()
+                         : cat(" without a --config; models with the same names have ",
+                               formats::joined(words, ", "));
   }
 
   // Returns the map that takes the names; of several, the one whose result has the tensors of the

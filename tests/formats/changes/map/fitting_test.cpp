@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "formats/changes/map/fitting.h"
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -47,6 +48,25 @@ TEST(Fitting, a_map_that_would_change_nothing_does_not_fit) {
   const auto fit = fitting_maps(names, "qwen2_moe", Direction::kForward);
   ASSERT_EQ(fit.size(), 1U);
   EXPECT_EQ(fit[0].name, "transformers-moe-files");
+}
+
+TEST(Fitting, names_that_several_models_have_need_a_configuration) {
+  // Files of Bailing's hybrids name some of these tensors otherwise, those of Llama do not.
+  std::vector<std::string> names = {"model.embed_tokens.weight", "model.norm.weight",
+                                    "lm_head.weight"};
+  for (const char* name : {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj",
+                           "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj",
+                           "input_layernorm", "post_attention_layernorm"})
+    names.push_back("model.layers.0." + std::string(name) + ".weight");
+  EXPECT_TRUE(fitting(names).empty());
+  EXPECT_TRUE(fitting_maps(names, "llama", Direction::kForward).empty());
+  const auto fit = fitting_maps(names, "bailing_hybrid", Direction::kForward);
+  ASSERT_EQ(fit.size(), 1U);
+  EXPECT_EQ(fit[0].name, "transformers-bailing-hybrid-files");
+  std::vector<std::string> by_config;
+  for (const BuiltinMap& map : maps_by_config(names, Direction::kForward))
+    by_config.emplace_back(map.name);
+  EXPECT_NE(std::ranges::find(by_config, "transformers-bailing-hybrid-files"), by_config.end());
 }
 
 TEST(Fitting, the_nearest_map_is_named_with_the_first_key_that_does_not_fit) {

@@ -53,6 +53,14 @@ TEST(Rules, are_read_in_the_order_of_the_text) {
   EXPECT_EQ(rules.parameter("heads").config[0], "num_attention_heads");
 }
 
+TEST(Rules, only_a_map_with_model_types_needs_a_configuration) {
+  const std::string rule = "needs_config = true\n[rename]\na = \"b\"\n";
+  EXPECT_TRUE(parse_rules("model_type = \"m\"\n" + rule, "r", Direction::kForward).needs_config);
+  EXPECT_FALSE(parse_rules("[rename]\na = \"b\"\n", "r", Direction::kForward).needs_config);
+  expect_error(ErrorCode::kUsage, "needs_config is for a map with a model_type",
+               [&] { parse_rules(rule, "r", Direction::kForward); });
+}
+
 TEST(Rules, lead_back) {
   const Rules rules = parse_rules(kRules, "r.toml", Direction::kReverse);
   ASSERT_EQ(rules.rules.size(), 3U);  // nothing that is for one direction only
