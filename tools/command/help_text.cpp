@@ -55,8 +55,10 @@ class HelpText {
 
   std::string usage(const std::string& verb, const std::vector<OptionRecord>& positionals) const {
     std::string text = "Usage: fsdp-ckpt " + verb + " [OPTIONS]";
-    for (const OptionRecord& positional : positionals)
-      text += " " + positional.names.front() + (positional.repeated ? "..." : "");
+    for (const OptionRecord& positional : positionals) {
+      const std::string word = positional.names.front() + (positional.repeated ? "..." : "");
+      text += positional.required ? " " + word : " [" + word + "]";
+    }
     return wrapped(text, columns_) + "\n";
   }
 
