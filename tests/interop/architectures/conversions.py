@@ -93,6 +93,8 @@ def moves_of(model_type, name, more=()):
         changes, _ = layouts.small(model_type, name)
     except Exception:   # what the default configuration lacks
         changes = small_models.sizes(model_type, name)
+        if changes is None:
+            raise
     config = layouts.config_of(model_type, changes, name)
     with torch.device("meta"), no_init_weights(), contextlib.redirect_stdout(None):
         model = getattr(transformers, name)(config)

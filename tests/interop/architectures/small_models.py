@@ -12,6 +12,5 @@ def table():
 
 
 def sizes(model_type, name):
-    """Returns what a small configuration of a class changes, {dotted path: value}. Throws: KeyError if nothing is known."""
-    own = table().get(f"{model_type} {name}")
-    return table()[model_type] if own is None else own
+    """Returns what a small configuration of a class changes, {dotted path: value}; None if nothing is known."""
+    return table().get(f"{model_type} {name}", table().get(model_type))

@@ -131,8 +131,7 @@ class Chain:
         self.texts.append(f'{{ op = "reshape", from = [-1, {size}], to = [-1, {", ".join(map(str, inner))}] }}')
 
     def ErnieSplitAndDecoupleTextVisionExperts(self, name, about, sources):
-        self.spreads = True
-        self.texts += [at_dim("concatenate", about["stack_dim"]), at_dim("split", about["concat_dim"]), at_dim("unstack", about["stack_dim"])]
+        raise Unsupported("experts of texts and of images, of other sizes, are counted on in one list")
 
 
 # --- names ----------------------------------------------------------------------------------------------------------------------------
@@ -474,11 +473,15 @@ class Map:
 
 
 def tell_apart(maps, made, plain):
-    """Sets which maps need a configuration: those that take names which have to stay. plain: classes whose files have the names of modules."""
-    stay = [[[name.replace("{}", "0") for name in names] for names in (one["always"], one["plain"])] for one in plain]
-    stay += [[[name for _, _, targets, _ in one["moves"] for name in targets]] * 2 for one in made]
-    for each in maps:
-        each.needs_config = any(each.takes(*names) for names in stay)
+    """Sets which maps need a configuration: those that take names which have to stay. plain: classes whose files have the names of modules. Names of a model
+    that is but a part of others do not count where several maps take them, because then none is chosen."""
+    whole = {one["type"] for one in (*made, *plain) if not one["class"].endswith("Model")}
+    stay = [(one["type"] in whole, *([name.replace("{}", "0") for name in names] for names in (one["always"], one["plain"]))) for one in plain]
+    stay += [(True, files, files) for files in ([name for _, _, targets, _ in one["moves"] for name in targets] for one in made)]
+    for counts, always, every in stay:
+        takers = [each for each in maps if each.takes(always, every)]
+        for each in takers if counts or len(takers) == 1 else ():
+            each.needs_config = True
 
 
 def joined_maps(found):
