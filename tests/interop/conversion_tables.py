@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models whose tensors transformers converts while it saves them, the built-in maps that do the same, and the tables of conversions without a map."""
+"""Models whose tensors transformers converts while it saves them, the built-in maps that do the same, and model types without a map."""
 
 MOE, MIXTRAL = "transformers-moe-files", "transformers-mixtral-files"
 
@@ -49,8 +49,10 @@ COVERED = {
 VALUES = "rows of queries and keys are reordered before they are joined with values, and an operation applies to all tensors of a rule"
 PADDED = "the vocabulary is padded in files alone, by sizes of config.json, and the numbers of layers in names change"
 
-# Why no map has the conversions of a table that changes tensors: what write_maps.py says.
+# Why no map converts the classes of a model type: what write_maps.py says.
 REASONS = {
+    "csm": "by its configuration the modules of its codec have names of two kinds, which become the same in files",
+    "ernie4_5_vl_moe": "experts of texts and of images, of other sizes, are counted on in one list",
     "gradium_phonon_tts": VALUES, "kimi_k25": VALUES, "step3p7": VALUES, "step3p5_vision": VALUES,
     "inkling2": PADDED, "inkling2_text": PADDED, "inkling2_loop": PADDED, "inkling2_loop_text": PADDED,
     "inkling_mm_model": "numbers of layers become parts of words in names, norm_0",

@@ -87,6 +87,8 @@ def pins(folder):
     """Returns the pinned version of each package by its canonical name: of several files' versions the highest."""
     found = {}
     for path in sorted(glob.glob(os.path.join(folder, "requirements*.txt"))):
+        if path.endswith("-models.txt"):   # another version than the trainers run with
+            continue
         with open(path, encoding="utf-8") as file:
             for number, line in enumerate(file, 1):
                 line = line.partition("#")[0].strip()

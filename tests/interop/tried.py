@@ -58,7 +58,7 @@ FAILS = [
     ("torch", "2.15.0", "casts to float8_e4m3fn", "it takes 448 for what is too large, infinity included, where 2.11.0 and `--dtype` give NaN"),
     ("torchao", "0.18.0", "torchtune's checkpoints", "torchtune 0.6.1 imports `torchao.dtypes.nf4tensor`, which this version no longer has"),
     ("transformers", "5.24.0", "FP8 weights in blocks", "tried without a GPU: its save_pretrained writes other keys than 5.23.0's"),
-    ("transformers", "5.24.0", "`inkling2`, `inkling2_loop`, `lara_mini`, `sarvam_mla`, `sarvam_moe`", "no map knows these model types, which are new"),
+    ("transformers", "5.24.0", "`inkling2`, `inkling2_loop`", "no map has their conversions"),
 ]
 
 
@@ -68,6 +68,8 @@ def version_of(package):
         return metadata.version(package).partition("+")[0]
     found = set()
     for path in glob.glob(os.path.join(SUPPORT, "requirements*.txt")):
+        if path.endswith("-models.txt"):   # another version than the trainers run with
+            continue
         with open(path, encoding="utf-8") as file:
             for line in file:
                 name, _, version = line.strip().partition("==")

@@ -12,6 +12,7 @@
 #                           it are the folders torchtitan-0.2 and megatron-core-0.16 to -0.18 with those of requirements-torchtitan-0.2.txt and
 #                           requirements-megatron-older.txt
 #   need_producers          sets PRODUCERS_PYTHON to one with those of requirements-producers.txt too
+#   need_models             sets MODELS_PYTHON to one with those of requirements-models.txt beside the trainers'
 #   need_quantizers         sets QUANTIZERS_PYTHON to one with those of requirements-quantizers.txt beside the trainers'
 #   need_bridge             sets BRIDGE_PYTHON to one with those of requirements-bridge.txt beside the trainers'
 #   need_remote             sets REMOTE_PYTHON to one with those of requirements-remote.txt too
@@ -312,12 +313,12 @@ make_bare_venv() {
   touch "$dir/.ready"
 }
 
-# bare_python NAME CODE: sets BARE_PYTHON to the Python of such an environment.  Needs need_python.
+# bare_python NAME CODE [BASE]: sets BARE_PYTHON to the Python of such an environment.  Needs need_python.
 bare_python() {
-  local name=$1 key dir
-  key=$({ grep -hv '^ *#' "$PROVISION_DIR"/requirements{,-"$name"}.txt; echo "$PYTHON"; } | sha256sum | cut -c1-12)
+  local name=$1 base=${3:-$PYTHON} key dir
+  key=$({ grep -hv '^ *#' "$PROVISION_DIR"/requirements{,-"$name"}.txt; echo "$base"; } | sha256sum | cut -c1-12)
   dir=$FSDP_CACHE/$name-$key
-  made_once "$dir" "$name environment" make_bare_venv "$PYTHON" "$dir" "$name" "$2"
+  made_once "$dir" "$name environment" make_bare_venv "$base" "$dir" "$name" "$2"
   BARE_PYTHON=$dir/bin/python
 }
 
@@ -325,6 +326,12 @@ bare_python() {
 need_producers() {
   bare_python producers 'import torchao, torchmetrics, torchvision'
   PRODUCERS_PYTHON=$BARE_PYTHON
+}
+
+# About 350 MB and 20 s.  Needs need_trainers.
+need_models() {
+  bare_python models 'import PIL, scipy, timm, torchaudio, torchvision, transformers' "$TRAINERS_PYTHON"
+  MODELS_PYTHON=$BARE_PYTHON
 }
 
 # A separate environment that sees the packages of TRAINERS_PYTHON's: about 600 MB and two minutes.
