@@ -56,4 +56,6 @@ REASONS = {
     "gradium_phonon_tts": VALUES, "kimi_k25": VALUES, "step3p7": VALUES, "step3p5_vision": VALUES,
     "inkling2": PADDED, "inkling2_text": PADDED, "inkling2_loop": PADDED, "inkling2_loop_text": PADDED,
     "inkling_mm_model": "numbers of layers become parts of words in names, norm_0",
+    "nemo_speechlm": "queries, keys and values, which are joined, may differ in size",
+    "olmo_hybrid": "convolutions of queries, keys and values, which are one tensor, may differ in size",
 }

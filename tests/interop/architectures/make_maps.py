@@ -4,7 +4,7 @@
 
     python make_maps.py formats/families/hf/architectures.bin FOUND.jsonl [TYPE...]
 
-The data name the classes whose files have other names than their modules, and names that the classes have by other configurations. The first line has the
+The data name the model types of which files of a class have other names than its modules, and names that the classes have by other configurations. The first line has the
 version and the tables: {name: the table that it is another name of}; each other line is a class: what conversions.moves_of says, "always": tensors that the
 class has by every configuration and that are not tied, numbers as {}, "main": whether it is the usual class of its model type. One that cannot be made has
 "error" instead, and one of which the data know that files have the names of modules, "plain": all names.
@@ -33,11 +33,12 @@ def candidates(data, types):
             for name, one in found["classes"].items():
                 known[about["type"], name] = [key for key in one.get("module", ()) if key["name"] not in one["tied"]], one.get("module")
     every = {(model_type, name) for model_type, names in layouts.every_class().items() for name in names}
+    changed = {model_type for (model_type, _), (_, module) in known.items() if module}
     for model_type, name in sorted(every | known.keys()):
         if types and model_type not in types:
             continue
         own, module = known.get((model_type, name), ((), None))
-        if module or model_type in conversions.tables() or name in conversions.tables():
+        if model_type in changed or model_type in conversions.tables() or name in conversions.tables():
             # Numbers of one kind, twice: to see whether they stay.
             more = [key["name"].replace("{}", number) for key in module or () for number in ("1", "2")]
             yield model_type, name, more, {"always": [key["name"] for key in own if always(key)], "main": (model_type, name) in mains}

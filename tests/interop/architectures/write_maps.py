@@ -29,6 +29,9 @@ ALSO_READ = {
     "kimi-linear": ("Published files use these names for layers without experts.",
                     'from = "model.layers.{i:int}.mlp.{m:gate_proj|up_proj|down_proj}.weight"\nto = "model.layers.{i}.mlp.{m}.weight"'),
 }
+# Model types whose configurations can make tensors of different sizes of those that are joined or divided here, and have them alike by default.
+UNEVEN = {"nemo_speechlm": "queries, keys and values, which are joined, may differ in size",
+          "olmo_hybrid": "convolutions of queries, keys and values, which are one tensor, may differ in size"}
 LETTERS = "ijklmnqr"
 # Sizes of tensors of different sizes that are joined, by the ends of their names, with the parameters in them and where config.json has these.
 HEADS = {"n_heads": "num_attention_heads", "n_kv_heads": "num_key_value_heads", "head_dim": "head_dim"}
@@ -488,6 +491,9 @@ def joined_maps(found):
     """Makes as few maps as the names of classes allow. Returns them, and [(class, why not)]."""
     maps, lost = [], []
     for one in found:
+        if one["type"] in UNEVEN:
+            lost.append((one, UNEVEN[one["type"]]))
+            continue
         try:
             alone = Map([one])
         except Unsupported as error:
