@@ -76,7 +76,7 @@ class Measurement {
         quantized_.checkpoint, quantized_.tensors, settings_,
         {.on_weight =
              [&](const std::string& name, const StoredWeight& stored, const Scheme& scheme) {
-               stored_.emplace(name, Stored{&scheme, stored.tensors.at(Role::kNumbers)});
+               stored_.emplace(name, Stored{scheme, stored.tensors.at(Role::kNumbers)});
              },
          .on_fault = [](const std::string&, ErrorCode, const std::string&) {}});
     match(selected);
@@ -88,7 +88,7 @@ class Measurement {
 
  private:
   struct Stored {
-    const Scheme* scheme;
+    Scheme scheme;
     std::size_t numbers;  // position in the index of the quantized checkpoint
   };
 
@@ -122,7 +122,7 @@ class Measurement {
                     cat(original_.checkpoint.description().path, ": ", quote(name, 200), " is ",
                         torch_name(entry.dtype), ", expected floating numbers"));
       }
-      out_.weights.push_back({name, stored->second.scheme->name, entry.shape, {}, {}});
+      out_.weights.push_back({name, stored->second.scheme.name, entry.shape, {}, {}});
       before_.push_back(whole_tensor_piece(original_.checkpoint, before->second));
       after_.push_back(whole_tensor_piece(*model_.checkpoint, *number));
       numbers_.push_back(&stored->second);
@@ -162,7 +162,7 @@ class Measurement {
     });
     for (std::size_t i = 0; i < pieces.size(); ++i) {
       WeightError& weight = out_.weights[i];
-      weight.saturated = ends_of(settings_.dialect, *numbers_[i]->scheme, pieces[i].dtype, found[i],
+      weight.saturated = ends_of(settings_.dialect, numbers_[i]->scheme, pieces[i].dtype, found[i],
                                  volume({weight.shape, weight.shape}));
     }
   }

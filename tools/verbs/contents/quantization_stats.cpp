@@ -12,6 +12,7 @@
 #include "formats/changes/quantized/quantization_error.h"
 #include "formats/families/hf/companions.h"
 #include "formats/families/hf/model_content.h"
+#include "formats/families/safetensors/texts.h"
 #include "tools/base/reading.h"
 #include "tools/text/table.h"
 #include "tools/text/terminal_text.h"
@@ -104,8 +105,9 @@ class QuantizationMeter {
                       "quantization_config; --quantize SCHEME tells what a scheme would cost"));
     }
     out_.dtype = configured_dtype(companions).value_or(formats::DType::kBFloat16);
-    const auto settings = formats::quantized::read_settings(about->config, about->name);
+    auto settings = formats::quantized::read_settings(about->config, about->name);
     const OpenedModel quantized = open(common_.path);
+    settings.texts = formats::safetensors::texts_of(*quantized.prepared.source);
     const OpenedModel original = open(stats_.original);
     measure({*original.prepared.source, original.model.tensors},
             {*quantized.prepared.source, quantized.model.tensors}, settings);
