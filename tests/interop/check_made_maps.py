@@ -193,7 +193,7 @@ def tried(one):
         try:
             model = random_model(cls, config)
             about["tables"] = conversions.Reverted(model).tables
-            about["what"], about["map"] = converted(tmp, made_maps()[0].get(config.model_type, []), model, os.path.join(tmp, "saved"))
+            about["what"], about["map"] = converted(tmp, made_maps()[0].get(model.config.model_type, []), model, os.path.join(tmp, "saved"))
         except Failure as error:
             about |= {"what": WRONG, "why": str(error)}
         except Exception as error:   # of its own code
