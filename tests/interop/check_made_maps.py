@@ -40,7 +40,7 @@ import layouts
 import rekey_tool
 import small_models
 import tiny_models
-from conversion_tables import COVERED, REASONS
+from conversion_tables import COVERED, REASONS, REFUSED
 from rekey_tool import Failure, check, load, run, same
 from write_maps import MARK
 
@@ -164,6 +164,10 @@ def converted(tmp, names, model, folder):
     torch.save(trained, left)
     torch.save(files, right)
     options = ("--config", os.path.join(folder, "config.json"), "--force", "--no-sync")
+    if type(model).__name__ in REFUSED:
+        taken = [name for name in names if subprocess.run([rekey_tool.TOOL, "map", name, left, out, *options], capture_output=True).returncode != 2]
+        check(not taken, f"{taken} take a class that they are to refuse")
+        return WITHOUT, None
     why = []
     for name in names:
         try:
@@ -199,7 +203,7 @@ def tried(one):
         except Exception as error:   # of its own code
             about |= {"what": UNTRIED, "why": f"cannot be saved: {type(error).__name__}: {error}".splitlines()[0][:200]}
     if about["what"] == WITHOUT:
-        about["why"] = REASONS.get(model_type, "")
+        about["why"] = REFUSED.get(cls) or REASONS.get(model_type, "")
         if not about["why"]:
             about |= {"what": WRONG, "why": "has neither a map nor a reason in conversion_tables.py"}
     return about

@@ -59,3 +59,9 @@ REASONS = {
     "nemo_speechlm": "queries, keys and values, which are joined, may differ in size",
     "olmo_hybrid": "convolutions of queries, keys and values, which are one tensor, may differ in size",
 }
+
+# Classes that the maps of their model types refuse.
+REFUSED = {
+    "VisionEncoderDecoderModel": "its parts are models of any types",
+    "Tipsv2DptForDensePrediction": "it has tensors that no class of the default configuration has",
+}
