@@ -236,8 +236,8 @@ class Dequantizer {
     }
     if (found == nullptr) {
       return fault(ErrorCode::kMismatch, stored.name,
-                   cat(": the tensors of this weight are not as the ", teller, " says: ",
-                       reasons.empty() ? "it has no scheme" : reasons));
+                   cat(": the tensors of this weight are not as the ", teller,
+                       " says: ", reasons.empty() ? "it has no scheme" : reasons));
     }
     if (visitor_ != nullptr) return visitor_->on_weight(name, stored, *found);
     entries_.emplace_back(Value::string(name), computed_->shared({name}, *made));
