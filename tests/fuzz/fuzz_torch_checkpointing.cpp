@@ -7,7 +7,7 @@
 
 #include "formats/bytes/base/byte_source.h"
 #include "formats/bytes/base/error.h"
-#include "formats/families/trainers/torch_checkpointing_metadata.h"
+#include "formats/families/torch_checkpointing/metadata.h"
 
 namespace fsdp::formats::torch_checkpointing {
 namespace {

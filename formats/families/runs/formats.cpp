@@ -17,6 +17,7 @@
 #include "formats/families/safetensors/safetensors.h"
 #include "formats/families/torch/stream.h"
 #include "formats/families/torch/torch.h"
+#include "formats/families/torch_checkpointing/folder.h"
 #include "formats/families/trainers/per_rank.h"
 #include "formats/families/trainers/trainers.h"
 #include "formats/state/content/content.h"

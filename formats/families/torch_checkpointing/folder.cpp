@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "formats/families/torch_checkpointing/folder.h"
+
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
@@ -20,9 +22,9 @@
 #include "formats/bytes/files/file.h"
 #include "formats/bytes/files/seal.h"
 #include "formats/bytes/store/place.h"
+#include "formats/families/torch_checkpointing/metadata.h"
 #include "formats/families/trainers/per_rank.h"
 #include "formats/families/trainers/ranks.h"
-#include "formats/families/trainers/torch_checkpointing_metadata.h"
 #include "formats/families/trainers/trainer_files.h"
 #include "formats/families/trainers/trainers.h"
 #include "formats/state/checkpoint/checkpoint.h"

@@ -10,6 +10,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "formats/families/torch_checkpointing/folder.h"
 #include "formats/families/trainers/trainers.h"
 #include "formats/front/open.h"
 #include "formats/state/content/content.h"

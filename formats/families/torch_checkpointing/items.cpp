@@ -11,8 +11,8 @@
 #include "formats/bytes/files/file.h"
 #include "formats/families/safetensors/file.h"
 #include "formats/families/safetensors/tensor_files.h"
+#include "formats/families/torch_checkpointing/metadata.h"
 #include "formats/families/trainers/per_rank.h"
-#include "formats/families/trainers/torch_checkpointing_metadata.h"
 #include "formats/state/content/tensor_value.h"
 #include "formats/state/model/check.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "formats/families/trainers/torch_checkpointing_metadata.h"
+#include "formats/families/torch_checkpointing/metadata.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
