@@ -403,21 +403,21 @@ def scaled_errors(tmp):
     worse[2, 1] = -1e300
     scales = torch.full((2, 3), 127, dtype=torch.uint8)
     scales[1, 2] = 255
-    torch.save({"w": torch.zeros(200, 300).to(torch.float8_e4m3fn), "s": torch.zeros(3, 3), "ok": torch.zeros(2, 3), "bad": bad, "worse": worse, "i": torch.zeros(3, 4).int(),
+    torch.save({"w": torch.zeros(200, 300).to(torch.float8_e4m3fn), "s": torch.zeros(3, 3), "ok": torch.zeros(2, 3), "bad": bad, "worse": worse, "i": torch.zeros(2, 3).int(),
                 "b": torch.zeros(2, 3, 16, dtype=torch.uint8), "bs": scales, "v": torch.zeros(8)}, path)
     rest = '[[rule]]\nfrom = "{name:**}"\nto = "{name}"\n'
     for text, code, words in (
-            ('from = ["w", "s"]\nto = "w"\ndo = ["dequantize"]', "SHAPE", ("dequantize takes scales [2, 3] for [200, 300], not [3, 3]", "line 2")),
+            ('from = ["w", "s"]\nto = "w"\ndo = ["dequantize"]', "SHAPE", ("scales float32 [3, 3], expected [2, 3]", "line 2")),
             ('from = ["w", "i"]\nto = "w"\ndo = ["dequantize"]', "DTYPE", ("floating scales, not int32",)),
             ('from = ["bad", "s"]\nto = "u"\ndo = ["dequantize"]', "DTYPE", ("float8_e4m3fn, not float32",)),
-            ('from = "w"\nto = "u"\ndo = ["dequantize"]', "SHAPE", ("equally many tensors and scales, not 1",)),
+            ('from = "w"\nto = "u"\ndo = ["dequantize"]', "SHAPE", ("equally many of each: numbers, scales; not 1 arrays in all",)),
             ('from = "v"\nto = ["u", "us"]\ndo = ["quantize"]', "SHAPE", ("at least 2 dimensions",)),
             ('from = "bad"\nto = ["u", "us"]\ndo = ["quantize"]', "UNSUPPORTED", ("'bad': element [150, 299] is NaN",)),
             ('from = "bad"\nto = ["u", "us"]\ndo = [{ op = "reshape", to = [600, 100] }, { op = "pad", to = 605 }, "transpose", "quantize"]', "UNSUPPORTED",
              ("'bad': element [150, 299] is NaN",)),
             ('from = "worse"\nto = ["u", "us"]\ndo = [{ op = "quantize", scales = "tensor" }]', "UNSUPPORTED", ("'worse': element [2, 1] is infinite in float32",)),
             ('from = ["b", "bs"]\nto = "u"\ndo = [{ op = "dequantize", scales = "mxfp4" }]', "UNSUPPORTED", ("'bs': element [1, 2] is 255",)),
-            ('from = ["w", "bs"]\nto = "u"\ndo = [{ op = "dequantize", scales = "mxfp4" }]', "DTYPE", ("mxfp4 in uint8, not float8_e4m3fn",)),
+            ('from = ["w", "bs"]\nto = "u"\ndo = [{ op = "dequantize", scales = "mxfp4" }]', "DTYPE", ("dequantize takes uint8, not float8_e4m3fn",)),
             ('from = "bad"\nto = ["u", "us"]\ndo = [{ op = "quantize", block = [0, 3] }]', "SHAPE", ("not 0 x 3",)),
             ('from = "bad"\nto = ["u", "us"]\ndo = [{ op = "quantize", block = [3] }]', "USAGE", ("two sizes",)),
             ('from = "bad"\nto = ["u", "us"]\ndo = [{ op = "quantize", scales = "mxfp4" }]', "USAGE", ("quantize cannot make mxfp4",)),

@@ -72,6 +72,8 @@ Array dequantized_one(const Operation& operation, const Scheme& scheme,
   const DType dtype = quantized::number_dtype(operation.dialect, scheme);
   const Array& numbers = stored.at(Role::kNumbers);
   check_dtype(operation, numbers, numbers.dtype == dtype, torch_name(dtype));
+  const Array& scales = stored.at(Role::kScales);
+  check_dtype(operation, scales, scheme.powers || is_floating(scales.dtype), "floating scales");
   quantized::Tried tried =
       quantized::dequantized_weight(operation.dialect, scheme, stored, operation.dtype);
   if (auto* const array = std::get_if<Array>(&tried)) return std::move(*array);

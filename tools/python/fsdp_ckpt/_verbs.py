@@ -460,13 +460,13 @@ def stats(path: Path, *, fail_on: Union[str, Sequence[str], None] = None, html: 
 
 @documented
 def quantization(path: Path, *, original: Optional[Path] = None, quantize: Optional[str] = None, quantize_dialect: Optional[str] = None,
-                 quantize_skip: Globs = None, html: Optional[Path] = None, force: bool = False, keys: Globs = None, exclude: Globs = None,
+                 quantize_group: Optional[int] = None, quantize_skip: Globs = None, html: Optional[Path] = None, force: bool = False, keys: Globs = None, exclude: Globs = None,
                  allow_global: Globs = None, threads: Optional[int] = None, max_memory: Size = None, progress: OnProgress = None,
                  check: bool = True) -> QuantizationLoss:
     """Returns what each weight of a quantized folder lost against `original`, or what the scheme `quantize` would cost a model."""
     return _asked(QuantizationLoss, "stats", [_path(path)], {
-        "quantization": True, "original": original, "quantize": quantize, "quantize_dialect": quantize_dialect, "quantize_skip": quantize_skip,
-        "html": html, "force": force, "keys": keys, "exclude": exclude, "allow_global": allow_global, "threads": threads,
+        "quantization": True, "original": original, "quantize": quantize, "quantize_dialect": quantize_dialect, "quantize_group": quantize_group,
+        "quantize_skip": quantize_skip, "html": html, "force": force, "keys": keys, "exclude": exclude, "allow_global": allow_global, "threads": threads,
         "max_memory": max_memory}, progress, check)
 
 

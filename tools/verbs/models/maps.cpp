@@ -113,6 +113,8 @@ class MapsVerb : public Verb {
         list_described(group, streams);
       }
     }
+    if (maps.size() == 1)
+      streams.out << "its rules: fsdp-ckpt maps --show " << maps.front().name << '\n';
     return 0;
   }
 
