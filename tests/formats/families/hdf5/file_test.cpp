@@ -142,9 +142,10 @@ TEST(Hdf5File, checksums_change_no_place) {
   EXPECT_NE(bytes_of(after), bytes_of(before));
 }
 
-TEST(Hdf5File, every_dtype_has_a_place) {
+TEST(Hdf5File, every_dtype_of_pytorch_has_a_place) {
   FilePlan plan;
   for (int i = 0; i <= static_cast<int>(DType::kQUInt2x4); ++i) {
+    if (!is_torch_dtype(static_cast<DType>(i))) continue;
     plan.datasets.push_back({{std::to_string(i)}, static_cast<DType>(i), {3}, {3}, 0, 0});
   }
   const auto bytes = test::to_bytes(bytes_of(lay_out(plan)));
