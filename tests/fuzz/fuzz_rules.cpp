@@ -24,7 +24,7 @@ const std::vector<std::string> kNames = {"a",
 
 void read(std::string_view text, Direction direction) {
   try {
-    const Rules rules = parse_rules(text, "rules", direction);
+    Rules rules = parse_rules(text, "rules", direction);
     const GivenParameters given;
     const ParameterValues::Shapes shapes = {{"a", {3, 4}}, {"b", {}}};
     ParameterValues values(rules, given, shapes);
@@ -35,6 +35,7 @@ void read(std::string_view text, Direction direction) {
         break;
       }
     }
+    rules.set_offsets(std::ref(values));
     for (const RuleUse& use : rule_uses(rules, kNames))
       target_names(rules, use, use.targets.size());
   } catch (const Error&) {

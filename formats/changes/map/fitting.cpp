@@ -2,15 +2,36 @@
 #include "formats/changes/map/fitting.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "formats/bytes/base/error.h"
 #include "formats/changes/map/matching.h"
+#include "formats/changes/map/parameters.h"
 
 namespace fsdp::formats::map {
 namespace {
 
 // The most names that each map is compared with, to find the nearest map.
 constexpr std::size_t kMostCompared = 2000;
+
+// Returns the rules of a map as they are for a model with these names; nothing if what they count
+// contradicts them.
+std::optional<Rules> rules_of(const BuiltinMap& map, std::span<const std::string> names,
+                              Direction direction) {
+  Rules rules = parse_rules(map.text, std::string(map.name), direction);
+  const auto counts = [](const Parameter& parameter) { return !parameter.count.empty(); };
+  if (std::ranges::none_of(rules.parameters, counts)) return rules;
+  ParameterValues::Shapes shapes;
+  for (const std::string& name : names) shapes.emplace_back(name, std::vector<std::int64_t>());
+  const GivenParameters nothing;
+  ParameterValues parameters(rules, nothing, shapes);
+  try {
+    rules.set_offsets(std::ref(parameters));
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+  return rules;
+}
 
 bool changes(const Rules& rules, const RuleUse& use) {
   return !rules.rules[use.rule].operations.empty() || use.targets != use.sources;
@@ -37,11 +58,11 @@ std::vector<Taker> takers(std::span<const std::string> names, std::string_view m
     // Most maps are for other models, and need not be parsed.
     if (map.text.find(model_type) == std::string_view::npos) continue;
     try {
-      const Rules rules = parse_rules(map.text, std::string(map.name), direction);
-      if (is_for(rules, model_type) &&
-          std::ranges::any_of(rule_uses(rules, names),
-                              [&](const RuleUse& use) { return changes(rules, use); }))
-        out.push_back({map, rules.needs_config});
+      const std::optional<Rules> rules = rules_of(map, names, direction);
+      if (rules && is_for(*rules, model_type) &&
+          std::ranges::any_of(rule_uses(*rules, names),
+                              [&](const RuleUse& use) { return changes(*rules, use); }))
+        out.push_back({map, rules->needs_config});
     } catch (const Error&) {
       // It does not take the names.
     }
@@ -80,8 +101,9 @@ std::optional<NearMap> nearest_map(std::span<const std::string> names, Direction
   std::optional<NearMap> nearest;
   std::size_t most = 0;
   for (const BuiltinMap& map : builtin_maps()) {
-    const Rules rules = parse_rules(map.text, std::string(map.name), direction);
-    if (rules.model_types.empty() || rules.needs_config) continue;
+    const std::optional<Rules> parsed = rules_of(map, names, direction);
+    if (!parsed || parsed->model_types.empty() || parsed->needs_config) continue;
+    const Rules& rules = *parsed;
     const auto changed = static_cast<std::size_t>(std::ranges::count_if(
         compared, [&](const std::string& name) { return is_changed(rules, name); }));
     if (2 * changed < compared.size() || changed <= most) continue;

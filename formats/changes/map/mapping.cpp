@@ -27,6 +27,7 @@ class Mapper {
       : source_(source),
         content_(content),
         options_(options),
+        rules_(options.rules),
         parts_(state_parts_of(content)),
         made_(std::make_unique<arrays::ComputedTensors>(source)) {}
 
@@ -89,9 +90,10 @@ class Mapper {
       if (const auto number = tensor_number(names.values.at(name)))
         shapes.emplace_back(name, source_.index().tensors[*number].shape);
     }
-    ParameterValues parameters(options_.rules, options_.given, shapes);
-    auto uses = rule_uses(options_.rules, names.all);
-    TargetNames targets(options_.rules);
+    ParameterValues parameters(rules_, options_.given, shapes);
+    rules_.set_offsets(std::ref(parameters));
+    auto uses = rule_uses(rules_, names.all);
+    TargetNames targets(rules_);
     std::vector<Value::Entry> entries;
     for (RuleUse& use : uses) {
       try {
@@ -121,7 +123,7 @@ class Mapper {
   // Sets the targets if the rule spreads.
   void map_use(const StatePart& part, const Names& names, ParameterValues& parameters, RuleUse& use,
                std::vector<Value::Entry>& entries) {
-    const Rule& rule = options_.rules.rules[use.rule];
+    const Rule& rule = rules_.rules[use.rule];
     std::vector<Array> arrays;
     MapStep step;
     step.line = rule.line;
@@ -139,7 +141,7 @@ class Mapper {
     }
     if (!rule.to.empty()) {
       arrays = apply_rule(rule, std::move(arrays), std::ref(parameters));
-      use.targets = target_names(options_.rules, use, arrays.size());
+      use.targets = target_names(rules_, use, arrays.size());
       for (std::size_t i = 0; i < arrays.size(); ++i) {
         KeyPath path = part.path;
         path.emplace_back(use.targets[i]);
@@ -161,7 +163,7 @@ class Mapper {
 
   // Returns the error of a rule's operations, with its place and its tensors.
   Error failed(const Error& error, const RuleUse& use, const Names& names) const {
-    const Rule& rule = options_.rules.rules[use.rule];
+    const Rule& rule = rules_.rules[use.rule];
     std::string sources;
     constexpr std::size_t kMaxListed = 4;
     for (std::size_t i = 0; i < use.sources.size() && i < kMaxListed; ++i) {
@@ -170,7 +172,7 @@ class Mapper {
                      number ? " " + shape_text(source_.index().tensors[*number].shape) : "");
     }
     if (use.sources.size() > kMaxListed) sources += ", ...";
-    return error.in(place_of(options_.rules, rule) + ": " + sources);
+    return error.in(place_of(rules_, rule) + ": " + sources);
   }
 
   void map_optimizer(const StatePart& part) {
@@ -186,10 +188,9 @@ class Mapper {
     }
     const ParameterValues::Shapes shapes(models_[0].shapes.begin(), models_[0].shapes.end());
     try {
-      ParameterValues parameters(options_.rules, options_.given, shapes);
-      const Value mapped =
-          map_optimizer_state(source_, part, *at_path(content_, part.path), options_.rules,
-                              models_[0], std::ref(parameters), *made_);
+      ParameterValues parameters(rules_, options_.given, shapes);
+      const Value mapped = map_optimizer_state(source_, part, *at_path(content_, part.path), rules_,
+                                               models_[0], std::ref(parameters), *made_);
       out_.content = with_value_at(out_.content, part.path, mapped);
     } catch (const Error& error) {
       throw error.in(cat(source_.description().path, ": ", quote(joined(part.path))));
@@ -200,6 +201,7 @@ class Mapper {
   const Checkpoint& source_;
   const Value& content_;
   const MapOptions& options_;
+  Rules rules_;  // with the offsets of the model
   std::vector<StatePart> parts_;
   std::unique_ptr<arrays::ComputedTensors> made_;
   std::vector<MappedModel> models_;

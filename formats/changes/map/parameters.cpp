@@ -81,6 +81,7 @@ std::int64_t ParameterValues::found(const Parameter& parameter) {
   if (given != given_.values.end()) return given->second;
   if (const auto value = from_config(parameter)) return *value;
   if (const auto value = from_shapes(parameter)) return *value;
+  if (const auto value = from_names(parameter)) return *value;
   if (parameter.value) {
     return parameter.value->value([this](const std::string& name) { return (*this)(name); });
   }
@@ -103,6 +104,15 @@ std::optional<std::int64_t> ParameterValues::from_config(const Parameter& parame
     return *member->as_int();
   }
   return std::nullopt;
+}
+
+std::optional<std::int64_t> ParameterValues::from_names(const Parameter& parameter) const {
+  if (parameter.count.empty()) return std::nullopt;
+  return std::ranges::count_if(shapes_, [&](const auto& tensor) {
+    return std::ranges::any_of(parameter.count, [&](const Pattern& pattern) {
+      return pattern.match(tensor.first).has_value();
+    });
+  });
 }
 
 std::optional<std::int64_t> ParameterValues::from_shapes(const Parameter& parameter) const {

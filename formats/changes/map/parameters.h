@@ -40,6 +40,7 @@ class ParameterValues {
 
  private:
   std::optional<std::int64_t> from_config(const Parameter& parameter) const;
+  std::optional<std::int64_t> from_names(const Parameter& parameter) const;
   std::optional<std::int64_t> from_shapes(const Parameter& parameter) const;
   std::int64_t found(const Parameter& parameter);
   std::string place(const Parameter& parameter) const;

@@ -13,6 +13,9 @@ namespace {
 // Enough for every key; the time of matching grows with captures times the key's length.
 constexpr std::size_t kMaxCaptures = 8;
 
+// Of 64 bits, also with an offset.
+constexpr std::size_t kMaxDigits = 18;
+
 bool is_name(std::string_view text) {
   return !text.empty() && std::ranges::all_of(text, [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
@@ -20,7 +23,7 @@ bool is_name(std::string_view text) {
 }
 
 bool is_whole_number(std::string_view text) {
-  return !text.empty() && (text == "0" || text[0] != '0') &&
+  return !text.empty() && text.size() <= kMaxDigits && (text == "0" || text[0] != '0') &&
          std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
 }
 
@@ -36,7 +39,10 @@ Pattern::Pattern(const std::string& text) : text_(text) {
     throw malformed(text, cat("has ", text.size(), " bytes, at most ", kMaxKeyBytes));
   std::string literal;
   const auto end_literal = [&] {
-    if (!literal.empty()) tokens_.push_back({Kind::kLiteral, std::exchange(literal, {}), {}});
+    if (literal.empty()) return;
+    Token token;
+    token.text = std::exchange(literal, {});
+    tokens_.push_back(std::move(token));
   };
   for (std::size_t at = 0; at < text.size(); ++at) {
     const char c = text[at];
@@ -62,15 +68,23 @@ void Pattern::add_capture(const std::string& inside) {
   const std::size_t colon = inside.find(':');
   Token token;
   token.text = inside.substr(0, colon);
-  if (!is_name(token.text)) {
-    throw malformed(text_, cat("names a capture ", quote(token.text),
+  const std::size_t plus = token.text.find('+');
+  if (plus != std::string::npos) {
+    token.offset = token.text.substr(plus + 1);
+    token.text.resize(plus);
+  }
+  for (const std::string* name : {&token.text, &token.offset}) {
+    if (is_name(*name) || (name == &token.offset && plus == std::string::npos)) continue;
+    throw malformed(text_, cat("names a capture ", quote(inside.substr(0, colon)),
                                ", which is not of letters, digits and underscores"));
   }
   const std::string what = colon == std::string::npos ? "" : inside.substr(colon + 1);
-  if (colon == std::string::npos) {
-    token.kind = Kind::kComponent;
-  } else if (what == "int") {
+  if (what == "int" || (plus != std::string::npos && colon == std::string::npos)) {
     token.kind = Kind::kInteger;
+  } else if (plus != std::string::npos) {
+    throw malformed(text_, cat("adds to {", token.text, "}, which is not restricted to integers"));
+  } else if (colon == std::string::npos) {
+    token.kind = Kind::kComponent;
   } else if (what == "**") {
     token.kind = Kind::kAnything;
   } else {
@@ -128,8 +142,10 @@ class Pattern::Matcher {
     if (token.kind == Kind::kLiteral)
       return rest.starts_with(token.text) && from(number + 1, at + token.text.size());
     const auto known = captures_.find(token.text);
-    if (known != captures_.end())
-      return rest.starts_with(known->second) && from(number + 1, at + known->second.size());
+    if (known != captures_.end()) {
+      const auto text = token.in_key(known->second);
+      return text && rest.starts_with(*text) && from(number + 1, at + text->size());
+    }
     if (token.kind == Kind::kOneOf) {
       return std::ranges::any_of(token.choices, [&](const auto& choice) {
         return rest.starts_with(choice) && take(token, number, at, choice.size());
@@ -145,7 +161,9 @@ class Pattern::Matcher {
   }
 
   bool take(const Token& token, std::size_t number, std::size_t at, std::size_t length) {
-    const auto [place, fresh] = captures_.emplace(token.text, key_.substr(at, length));
+    auto capture = token.captured(key_.substr(at, length));
+    if (!capture) return false;
+    const auto [place, fresh] = captures_.emplace(token.text, *std::move(capture));
     if (from(number + 1, at + length)) return true;
     captures_.erase(place);
     return false;
@@ -174,8 +192,37 @@ std::optional<Captures> Pattern::match(std::string_view key) const {
 std::string Pattern::filled(const Captures& captures) const {
   std::string key;
   for (const Token& token : tokens_)
-    key += token.kind == Kind::kLiteral ? token.text : captures.at(token.text);
+    key +=
+        token.kind == Kind::kLiteral ? token.text : token.in_key(captures.at(token.text)).value();
   return key;
+}
+
+std::optional<std::string> Pattern::Token::in_key(const std::string& capture) const {
+  if (offset.empty()) return capture;
+  if (!is_whole_number(capture)) return std::nullopt;
+  return std::to_string(std::stoll(capture) + added);
+}
+
+std::optional<std::string> Pattern::Token::captured(std::string_view digits) const {
+  std::string capture(digits);
+  if (offset.empty()) return capture;
+  const std::int64_t number = std::stoll(capture);
+  if (number < added) return std::nullopt;
+  return std::to_string(number - added);
+}
+
+std::map<std::string, std::string> Pattern::offsets() const {
+  std::map<std::string, std::string> offsets;
+  for (const Token& token : tokens_) {
+    if (!token.offset.empty()) offsets.emplace(token.offset, token.text);
+  }
+  return offsets;
+}
+
+void Pattern::set_offsets(const ParameterValue& parameter) {
+  for (Token& token : tokens_) {
+    if (!token.offset.empty()) token.added = parameter(token.offset);
+  }
 }
 
 void Pattern::restrict_like(const Pattern& other) {
@@ -190,9 +237,13 @@ void Pattern::restrict_like(const Pattern& other) {
 }
 
 bool Pattern::is_integer(const std::string& name) const {
-  return std::ranges::any_of(tokens_, [&](const Token& token) {
-    return token.kind == Kind::kInteger && token.text == name;
-  });
+  const auto named = [&](const Token& token) {
+    return token.kind != Kind::kLiteral && token.text == name;
+  };
+  return std::ranges::any_of(tokens_, named) &&
+         std::ranges::all_of(tokens_, [&](const Token& token) {
+           return !named(token) || token.kind == Kind::kInteger;
+         });
 }
 
 }  // namespace fsdp::formats::map

@@ -93,9 +93,14 @@ class Parser {
       if (const RuleNode* key = reader.find("shape_of"))
         parameter.key = pattern_of(*key, text_of(*key, "shape_of"));
       if (const RuleNode* dim = reader.find("dim")) parameter.dim = integer_of(*dim, "dim");
+      if (const RuleNode* count = reader.find("count_of"))
+        parameter.count = patterns_of(*count, "count_of");
       if (const RuleNode* value = reader.find("value"))
         parameter.value = expression_of(*value, "value");
       reader.refuse_others();
+      const auto adds = [](const Pattern& pattern) { return !pattern.offsets().empty(); };
+      if (std::ranges::any_of(parameter.count, adds) || (parameter.key && adds(*parameter.key)))
+        throw wrong(member, "a parameter comes of names to which nothing is added");
       out_.parameters.push_back(std::move(parameter));
     }
     for (const Parameter& parameter : out_.parameters) {
@@ -159,6 +164,7 @@ class Parser {
       for (Pattern& pattern : patterns_of(*drop, "drop")) {
         Rule one = rule;
         one.from = {std::move(pattern)};
+        check_offsets(one, one.from);
         push(std::move(one));
       }
       return;
@@ -227,6 +233,23 @@ class Parser {
     out_.rules.push_back(std::move(rule));
   }
 
+  // Checks that what is added to captures is a parameter, and that they are integers everywhere.
+  void check_offsets(const Rule& rule, const std::vector<Pattern>& patterns) const {
+    for (const Pattern& pattern : patterns) {
+      for (const auto& [parameter, capture] : pattern.offsets()) {
+        check_declared(std::set<std::string>{parameter}, rule.line);
+        for (const auto* side : {&rule.from, &rule.to}) {
+          for (const Pattern& other : *side) {
+            if (!other.names().contains(capture) || other.is_integer(capture)) continue;
+            throw at_line(rule.line,
+                          cat(quote(parameter), " is added to {", capture,
+                              "}, which is not an integer in ", quote(other.text(), 200)));
+          }
+        }
+      }
+    }
+  }
+
   // Checks the captures of both sides, and gives them the same restrictions.
   void check(Rule& rule) const {
     std::set<std::string> left = side_names(rule, rule.from);
@@ -251,6 +274,7 @@ class Parser {
     }
     for (Pattern& pattern : rule.to) pattern.restrict_like(rule.from[0]);
     for (Pattern& pattern : rule.from) pattern.restrict_like(rule.to[0]);
+    for (const auto* side : {&rule.from, &rule.to, &rule.beside}) check_offsets(rule, *side);
     if (rule.skip_lone && rule.from.size() == 1 && rule.to.size() == 1)
       throw at_line(rule.line, "skip_lone is for rules that take several tensors together");
     if (rule.operations.empty() && (rule.from.size() != 1 || rule.to.size() != 1))
@@ -285,6 +309,23 @@ const Parameter& Rules::parameter(const std::string& name) const {
   }
   throw Error(ErrorCode::kUsage,
               cat("the map has no parameter ", quote(name), did_you_mean(name, names)));
+}
+
+void Rules::set_offsets(const ParameterValue& value) {
+  const ParameterValue checked = [&](const std::string& name) {
+    const std::int64_t number = value(name);
+    if (number >= 0 && number <= Pattern::kMaxOffset) return number;
+    throw Error(ErrorCode::kUsage,
+                cat(file, ": line ", parameter(name).line, ": parameter ", quote(name), " is ",
+                    number, ", and what is added to a name lies between 0 and 10^18"));
+  };
+  for (auto* list : {&rules, &fused}) {
+    for (Rule& rule : *list) {
+      for (auto* side : {&rule.from, &rule.to, &rule.beside}) {
+        for (Pattern& pattern : *side) pattern.set_offsets(checked);
+      }
+    }
+  }
 }
 
 Rules parse_rules(std::string_view text, const std::string& file, Direction direction) {

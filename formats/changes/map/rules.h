@@ -21,6 +21,7 @@ struct Parameter {
   std::vector<std::string> config;  // names in config.json, a dot for each level
   std::optional<Pattern> key;       // dimension `dim` of a tensor that matches
   std::int64_t dim = 0;
+  std::vector<Pattern> count;  // how many names match one of them
   std::optional<Expression> value;
 };
 
@@ -55,6 +56,9 @@ struct Rules {
   std::vector<Rule> fused;
   // Throws: kUsage naming the parameter and the nearest.
   const Parameter& parameter(const std::string& name) const;
+  // Sets the parameters that are added to captures.  Throws: kUsage for one
+  // below 0 or above Pattern::kMaxOffset; what `value` throws.
+  void set_offsets(const ParameterValue& value);
 };
 
 enum class Direction { kForward, kReverse };

@@ -31,14 +31,16 @@ TEST(BuiltinMaps, are_sorted_described_and_lead_both_ways) {
     } else {
       EXPECT_NO_THROW(parse_rules(map.text, last, Direction::kReverse)) << last;
     }
-    // A parameter that no operation asks for, itself or for a value, would be one that a user gives
-    // in vain.
+    // A parameter that neither an operation nor a name asks for, itself or for a value, would be
+    // one that a user gives in vain.
     std::set<std::string> used;
     std::vector<Rule> all = rules.rules;
     all.insert(all.end(), rules.fused.begin(), rules.fused.end());
     for (const Rule& rule : all) {
       for (const Operation& operation : rule.operations)
         for (const std::string& name : parameters_of(operation)) used.insert(name);
+      for (const Pattern& pattern : rule.to)
+        for (const auto& [name, capture] : pattern.offsets()) used.insert(name);
     }
     // Values are of parameters above.
     for (auto at = rules.parameters.rbegin(); at != rules.parameters.rend(); ++at) {

@@ -123,6 +123,30 @@ TEST(Matching, what_must_be_beside_tells_tensors_apart) {
   EXPECT_EQ(uses[4].targets, Names{"m.2.norm"});
 }
 
+TEST(Matching, layers_are_counted_from_a_parameter_on) {
+  const char* text =
+      "[parameters]\nn = { value = 1 }\n[rename]\n\"mtp.{i:int}.w\" = \"l.{i+n}.w\"\n"
+      "\"d.{i:int}.w\" = \"l.{i}.w\"\n";
+  const auto targets = [&](Direction direction, std::int64_t n, const Names& names) {
+    Rules rules = parse_rules(text, "r.toml", direction);
+    rules.set_offsets([&](const std::string&) { return n; });
+    Names out;
+    for (const RuleUse& use : rule_uses(rules, names)) out.push_back(use.targets.at(0));
+    return out;
+  };
+  EXPECT_EQ(targets(Direction::kForward, 2, Names{"d.0.w", "d.1.w", "mtp.0.w", "mtp.1.w"}),
+            (Names{"l.0.w", "l.1.w", "l.2.w", "l.3.w"}));
+  EXPECT_EQ(targets(Direction::kReverse, 2, Names{"l.0.w", "l.1.w", "l.2.w", "l.3.w"}),
+            (Names{"d.0.w", "d.1.w", "mtp.0.w", "mtp.1.w"}));
+  // A number that is too small is not passed over.
+  expect_error(ErrorCode::kRekeyCollision, "'l.1.w' would be made of", [&] {
+    targets(Direction::kForward, 1, Names{"d.0.w", "d.1.w", "mtp.0.w"});
+  });
+  expect_error(ErrorCode::kKey, "no rule takes 'mtp.9999999999999999999.w'", [&] {
+    targets(Direction::kForward, 1, Names{"d.0.w", "mtp.0.w", "mtp.9999999999999999999.w"});
+  });
+}
+
 TEST(Matching, what_does_not_go_on_is_named) {
   const Rules rules = rules_of(
       "[[rule]]\nfrom = [\"l.{i:int}.q\", \"l.{i}.k\"]\nto = \"m.{i}\"\ndo = [\"stack\"]\n"

@@ -17,6 +17,7 @@ constexpr const char* kRules =
     "kv = { config = \"kv_heads\", value = \"heads\" }\n"
     "dim = { shape_of = \"l.{i:int}.q\", dim = -1, value = 9 }\n"
     "deep = { value = \"dim / heads\" }\n"
+    "layers = { config = \"num_layers\", count_of = [\"l.{i:int}.q\", \"m.{i:int}.q\"] }\n"
     "[rename]\na = \"b\"\n";
 
 class ParametersTest : public testing::Test {
@@ -51,6 +52,16 @@ TEST_F(ParametersTest, the_user_goes_before_the_config_and_it_before_shapes) {
   shapes.clear();
   given.values = {{"heads", 3}};
   EXPECT_EQ(value("deep"), 3);
+}
+
+TEST_F(ParametersTest, names_are_counted) {
+  EXPECT_EQ(value("layers"), 0);
+  shapes = {{"l.0.q", {3, 8}}, {"l.0.k", {3}}, {"l.11.q", {}}, {"m.0.q", {}}, {"xm.0.q", {}}};
+  EXPECT_EQ(value("layers"), 3);
+  config(R"({"num_layers": 61})");
+  EXPECT_EQ(value("layers"), 61);
+  given.values = {{"layers", 5}};
+  EXPECT_EQ(value("layers"), 5);
 }
 
 TEST_F(ParametersTest, known_are_those_that_were_asked_for) {

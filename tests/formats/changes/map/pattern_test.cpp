@@ -54,6 +54,31 @@ TEST(Pattern, a_restriction_is_taken_from_the_other_side) {
   EXPECT_FALSE(target.match("out.3.v"));
 }
 
+TEST(Pattern, a_parameter_is_added_to_an_integer) {
+  Pattern pattern("m.{i+layers}.w{e:int}");
+  EXPECT_EQ(pattern.offsets(), (std::map<std::string, std::string>{{"layers", "i"}}));
+  pattern.set_offsets([](const std::string& name) { return name == "layers" ? 61 : 0; });
+  EXPECT_EQ(pattern.match("m.61.w3"), (Captures{{"i", "0"}, {"e", "3"}}));
+  EXPECT_EQ(pattern.match("m.100.w3"), (Captures{{"i", "39"}, {"e", "3"}}));
+  EXPECT_EQ(pattern.filled({{"i", "1"}, {"e", "3"}}), "m.62.w3");
+  for (const char* other : {"m.60.w3", "m.6.w3", "m.061.w3", "m.x.w3", "m.-61.w3", "m.+61.w3",
+                            "m.9223372036854775808.w3", "m.1000000000000000000.w3"})
+    EXPECT_FALSE(pattern.match(other)) << other;
+  // The largest numbers stay within 64 bits.
+  pattern.set_offsets([](const std::string&) { return Pattern::kMaxOffset; });
+  EXPECT_EQ(pattern.filled({{"i", "999999999999999999"}, {"e", "3"}}), "m.1999999999999999999.w3");
+  EXPECT_FALSE(pattern.match("m.999999999999999999.w3"));
+}
+
+TEST(Pattern, a_capture_that_occurs_twice_is_one_integer) {
+  Pattern pattern("{i:int}.{i+n:int}");
+  pattern.set_offsets([](const std::string&) { return 2; });
+  EXPECT_EQ(pattern.match("8.10"), (Captures{{"i", "8"}}));
+  EXPECT_FALSE(pattern.match("8.8"));
+  EXPECT_FALSE(pattern.match("8.100"));
+  EXPECT_FALSE(Pattern("{i:**}.{i+n}").match("a.1"));
+}
+
 TEST(Pattern, a_hostile_key_costs_a_bounded_time) {
   // Backtracking without memory would take 2^n steps.
   const Pattern pattern("{a:**}x{b:**}x{c:**}x{d:**}x{e:**}x{f:**}x{g:**}xy");
@@ -71,6 +96,11 @@ TEST(Pattern, what_is_not_well_formed_is_refused) {
       {"a{b c}", "names a capture"},
       {"{a}{b}", "no text between capture {b} and the one before it"},
       {"{a:q||k}", "an empty text"},
+      {"{a+}", "names a capture 'a+'"},
+      {"{+n}", "names a capture '+n'"},
+      {"{a+n+m}", "names a capture 'a+n+m'"},
+      {"{a+n:q|k}", "adds to {a}, which is not restricted to integers"},
+      {"{a+n:**}", "adds to {a}, which is not restricted to integers"},
       {"{a:}", "an empty text"},
       {"{a}.{b}.{c}.{d}.{e}.{f}.{g}.{h}.{i}", "more than 8 captures"}};
   for (const auto& [text, says] : cases)

@@ -73,6 +73,18 @@ TEST(Rules, lead_back) {
   EXPECT_FALSE(rules.rules[2].from[0].match("ln.other"));
 }
 
+TEST(Rules, what_is_added_to_names_has_bounds) {
+  Rules rules = parse_rules("[parameters]\nn = { value = 1 }\n[rename]\n\"a.{i}\" = \"b.{i+n}\"\n",
+                            "r.toml", Direction::kReverse);
+  EXPECT_FALSE(rules.rules[0].to[0].match("a.x"));
+  rules.set_offsets([](const std::string&) { return 3; });
+  EXPECT_EQ(rules.rules[0].from[0].match("b.3"), (Captures{{"i", "0"}}));
+  for (const std::int64_t value : {std::int64_t{-1}, Pattern::kMaxOffset + 1}) {
+    expect_error(ErrorCode::kUsage, "r.toml: line 2: parameter 'n' is ",
+                 [&] { rules.set_offsets([&](const std::string&) { return value; }); });
+  }
+}
+
 TEST(Rules, tensors_are_gathered_over_one_capture) {
   const char* text = "[[rule]]\nfrom = \"e.{i}.w\"\nto = \"w\"\nover = \"i\"\ndo = [\"stack\"]\n";
   EXPECT_TRUE(parse_rules(text, "r", Direction::kForward).rules[0].collects());
@@ -107,6 +119,12 @@ TEST(Rules, what_contradicts_itself_is_refused_by_line) {
        "beside has captures that from lacks: {k} and {i}"},
       {"[[rule]]\ndrop = \"a\"\nbeside = \"b\"\nonly = \"forward\"\n", "nor `beside`"},
       {"[[rule]]\ndrop = \"a\"\nskip_lone = true\n", "nor `skip_lone`"},
+      {"[rename]\n\"a.{i:int}\" = \"b.{i+n}\"\n", "line 2: the map has no parameter 'n'"},
+      {"[[rule]]\ndrop = \"b.{i+n}\"\nonly = \"forward\"\n", "no parameter 'n'"},
+      {"[parameters]\nn = { value = 1 }\n[rename]\n\"a.{i:**}\" = \"b.{i+n}\"\n",
+       "line 4: 'n' is added to {i}, which is not an integer in 'a.{i:**}'"},
+      {"[parameters]\nn = { count_of = \"b.{i+n}\" }\n[rename]\na = \"b\"\n",
+       "line 2: a parameter comes of names to which nothing is added"},
       {"[rename]\na = 3\n", "line 2"}};
   for (const auto& [text, says] : cases) {
     expect_error(ErrorCode::kUsage, says,
