@@ -213,7 +213,7 @@ class Writer {
     if (!name.ends_with(".weight")) return std::nullopt;
     const std::string module = name.substr(0, name.rfind('.'));
     if (module.find(".linear_") == std::string::npos && !module.ends_with(".out_proj") &&
-        !module.ends_with("multi_modal_projector.proj"))
+        !module.ends_with(".eh_proj") && !module.ends_with("multi_modal_projector.proj"))
       return std::nullopt;
     return module;
   }
@@ -227,7 +227,9 @@ class Writer {
     };
     for (const NamedArray& one : model) {
       const auto layer = core_layer_of(one.name);
-      if (!layer) {
+      // Layers for multi-token prediction are never joined.
+      const bool predicts = one.name.find("mtp.layers.") != std::string::npos;
+      if (!layer && !predicts) {
         const auto alone = module_of(one.name);
         if (!alone || layer_of(one.name) || expert_of(one.name)) continue;
         // Megatron-Bridge's towers join these as layers are joined.
@@ -237,11 +239,11 @@ class Writer {
         continue;
       }
       // Hybrid models have one in their last layer, too.
-      if (is_of_mixer(layer->after)) object("output_layer", "0_1");
+      if (layer && is_of_mixer(layer->after)) object("output_layer", "0_1");
       const auto found = module_of(one.name);
       if (!found) continue;
       const std::string& module = *found;
-      const std::int64_t layers = layer->number ? 0 : one.array.shape.at(0);
+      const std::int64_t layers = !layer || layer->number ? 0 : one.array.shape.at(0);
       const bool attention = module.ends_with("self_attention.linear_qkv");
       const std::string core =
           attention ? module.substr(0, module.rfind('.')) + ".core_attention" : "";
