@@ -8,6 +8,9 @@ TEXT = {"hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4, "n
 EXPERTS = {**TEXT, "num_hidden_layers": 3, "num_experts_per_tok": 2, "moe_intermediate_size": 12}
 DEEPSEEK = {**EXPERTS, "num_key_value_heads": 4, "q_lora_rank": 12, "kv_lora_rank": 10, "qk_nope_head_dim": 6, "qk_rope_head_dim": 4, "v_head_dim": 8,
             "n_routed_experts": 11, "n_shared_experts": 1, "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1, "num_nextn_predict_layers": 0}
+# Multi-token prediction, and what files hold twice for it: Megatron-Core has it once.
+PREDICTS = ({}, {"num_nextn_predict_layers": 2})
+TWICE = {f"model.layers.{layer}.{name}.weight": (1,) for layer in (3, 4) for name in ("embed_tokens", "shared_head.head")}
 GLM = {**EXPERTS, "head_dim": 8, "n_routed_experts": 4, "n_shared_experts": 1, "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1,
        "num_nextn_predict_layers": 0}
 SHARED = {**EXPERTS, "head_dim": 8, "num_experts": 4, "num_shared_experts": 1, "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1}
@@ -54,14 +57,16 @@ FAMILIES = [
     Family("llama", "qwen2", "Qwen2ForCausalLM", TEXT),
     Family("llama", "qwen3", "Qwen3ForCausalLM", {**TEXT, "head_dim": 12}),
     Family("qwen3-moe", "qwen3_moe", "Qwen3MoeForCausalLM", {**QWEN_EXPERTS, "num_experts": 11}),
-    Family("qwen3-next", "qwen3_next", "Qwen3NextForCausalLM", {**QWEN_EXPERTS, **DELTA, "shared_expert_intermediate_size": 12}),
+    Family("qwen3-next", "qwen3_next", "Qwen3NextForCausalLM", {**QWEN_EXPERTS, **DELTA, "shared_expert_intermediate_size": 12},
+           ({}, {"num_nextn_predict_layers": 1})),
     Family("qwen3.5", "qwen3_5_text", "Qwen3_5ForCausalLM", {**TEXT, **DELTA}),
     Family("qwen3.5-moe", "qwen3_5_moe_text", "Qwen3_5MoeForCausalLM", {**QWEN_EXPERTS, **DELTA, "shared_expert_intermediate_size": 12}),
     Family("deepseek", "deepseek_v2", "DeepseekV2ForCausalLM", DEEPSEEK),
-    Family("deepseek", "deepseek_v3", "DeepseekV3ForCausalLM", DEEPSEEK),
+    Family("deepseek", "deepseek_v3", "DeepseekV3ForCausalLM", DEEPSEEK, PREDICTS, left_out=TWICE),
     Family("deepseek", "kimi_k2", "KimiK2ForCausalLM", {**DEEPSEEK, "scoring_func": "sigmoid"}, later={"rope_theta": 1e4}),
-    Family("glm4-moe", "glm4_moe", "Glm4MoeForCausalLM", {**GLM, "attention_bias": True, "use_qk_norm": True}, ({}, {"use_qk_norm": False, "attention_bias": False})),
-    Family("deepseek", "glm4_moe_lite", "Glm4MoeLiteForCausalLM", DEEPSEEK),
+    Family("glm4-moe", "glm4_moe", "Glm4MoeForCausalLM", {**GLM, "attention_bias": True, "use_qk_norm": True}, (
+        {}, {"use_qk_norm": False, "attention_bias": False}, PREDICTS[1]), left_out=TWICE),
+    Family("deepseek", "glm4_moe_lite", "Glm4MoeLiteForCausalLM", DEEPSEEK, PREDICTS, left_out=TWICE),
     Family("gpt-oss", "gpt_oss", "GptOssForCausalLM", {**EXPERTS, "head_dim": 8, "num_local_experts": 11}),
     Family("llama", "gemma", "GemmaForCausalLM", {**TEXT, "head_dim": 12}),
     Family("gemma2", "gemma2", "Gemma2ForCausalLM", {**TEXT, "head_dim": 12}),
@@ -77,14 +82,14 @@ FAMILIES = [
     Family("ernie4.5-moe", "ernie4_5_moe", "Ernie4_5_MoeForCausalLM", {
         **EXPERTS, "moe_num_experts": 4, "moe_k": 2, "moe_num_shared_experts": 1, "moe_layer_start_index": 1}),
     Family("exaone4", "exaone4", "Exaone4ForCausalLM", {**TEXT, "tie_word_embeddings": True}),
-    Family("exaone-moe", "exaone_moe", "ExaoneMoeForCausalLM", SHARED),
-    Family("hy-v3", "hy_v3", "HYV3ForCausalLM", SHARED),
+    Family("exaone-moe", "exaone_moe", "ExaoneMoeForCausalLM", SHARED, ({}, {"num_nextn_predict_layers": 1})),
+    Family("hy-v3", "hy_v3", "HYV3ForCausalLM", SHARED, PREDICTS),
     Family("falcon-h1", "falcon_h1", "FalconH1ForCausalLM", {
         **TEXT, "head_dim": 8, "mamba_d_ssm": 32, "mamba_n_heads": 4, "mamba_d_head": 8, "mamba_norm_before_gate": False, "mamba_n_groups": 2, "mamba_d_state": 6, "mamba_d_conv": 4},
         parameters={"m_heads": "mamba_n_heads", "m_head_dim": "mamba_d_head", "m_groups": "mamba_n_groups", "m_state_size": "mamba_d_state"}),
     Family("minimax-m2", "minimax_m2", "MiniMaxM2ForCausalLM", {**TEXT, "num_experts_per_tok": 2, "head_dim": 8, "num_local_experts": 4, "rotary_dim": 4}),
     Family("llama", "mimo", "MiMoForCausalLM", {**TEXT, "num_nextn_predict_layers": 0, "tie_word_embeddings": False}, later={"rope_theta": 1e4}),
-    Family("bailing-moe-v2", "bailing_moe_v2", "BailingMoeV2ForCausalLM", SHARED, later={"rope_theta": 1e4}),
+    Family("bailing-moe-v2", "bailing_moe_v2", "BailingMoeV2ForCausalLM", SHARED, PREDICTS, later={"rope_theta": 1e4}),
     Family("bailing-moe-v2", "sarvam_moe", "SarvamMoEForCausalLM", SHARED, later={"rope_theta": 1e4}),
     Family("ministral3", "mistral3", "Mistral3ForConditionalGeneration", {
         "tie_word_embeddings": False, "text_config": {**TEXT, "model_type": "ministral3", "head_dim": 12},

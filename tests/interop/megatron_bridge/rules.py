@@ -146,6 +146,21 @@ def gdn_rules(mapping, left, stars):
             joined([beta, alpha], right["ba"], [each, each])]
 
 
+# Layers of multi-token prediction come after the others in Hugging Face's names, of which the configuration or the names tell how many.
+AFTER = "{i+layers}"
+LAYER = "decoder.layers.{i:int}.self_attention.linear_proj.weight"   # each layer has one
+
+
+def any_mtp_layer(rule, layers):
+    """The rule for every layer of multi-token prediction, of one for the layer that its names say.  `layers`: how many layers there are before them."""
+    number = re.match(r"mtp\.layers\.(\d+)\.", rule["from"][0])
+    there = f"model.layers.{int(number[1]) + layers}." if number else None
+    if not number or not all(name.startswith(there) for name in rule["to"]):
+        return rule
+    return {**rule, "from": [name.replace(number[0], "mtp.layers.{i:int}.") for name in rule["from"]],
+            "to": [name.replace(there, f"model.layers.{AFTER}.") for name in rule["to"]]}
+
+
 def rules_of(mapping, task, gated, files):
     """The rules for a mapping with its stars, of which a sample uses `task`."""
     name = mapping.megatron_param
@@ -183,7 +198,9 @@ def sample_rules(sample):
         mapping = mapping_of(registry, task.global_param_name)
         used.setdefault(order[id(mapping)], (mapping, task))
     gated = bool(getattr(sample.model.config, "attention_output_gate", False))
-    return [rule for at in sorted(used) for rule in rules_of(*used[at], gated, sample.files)]
+    layers = getattr(sample.config, "num_hidden_layers", 0)
+    rules = [any_mtp_layer(rule, layers) for at in sorted(used) for rule in rules_of(*used[at], gated, sample.files)]
+    return [rule for at, rule in enumerate(rules) if rule not in rules[:at]]
 
 
 # Norms that Megatron-Core names by what comes after them, and Hugging Face does not: the first of a pair is that of layers with the second.
@@ -198,7 +215,9 @@ def told_apart(rules):
     for rule in rules:
         told = next((end for end in TOLD_BY if rule["from"][0].endswith(end)), None)
         if told is None or targets.count(rule["to"]) == 1:
-            out.append({**rule, "optional": True} if targets.count(rule["to"]) > 1 else rule)
+            rule = {**rule, "optional": True} if targets.count(rule["to"]) > 1 else rule
+            # Names of layers from a number on are names of layers as well.
+            out.insert(0 if AFTER in rule["to"][0] else len(out), rule)
             continue
         companion = rule["from"][0][:-len(told)] + TOLD_BY[told]
         beside = next(other["to"] for other in rules if other["from"] == [companion])
@@ -274,4 +293,10 @@ def parameters_text(rules, own):
         config = own.get(name, config)
         members = ([f'config = "{config}"'] if config else []) + ([f'value = "{value}"'] if value else [])
         lines.append(f"{name} = {{ {', '.join(members)} }}\n")
+    every_layer = next((rule for rule in rules if rule["from"] == [LAYER]), None)
+    first = next((rule["to"][0] for rule in rules if AFTER in rule["to"][0] and rule["from"][0].endswith("eh_proj.weight")), None)
+    if first:
+        lines += [f"every_layer = {{ count_of = {number_or_text([LAYER, with_kinds(every_layer['to'][0], LAYER)])} }}\n",
+                  f"mtp_layers = {{ count_of = \"{first.replace(AFTER, '{i:int}')}\" }}\n",
+                  f"layers = {{ config = \"{own.get('', '')}num_hidden_layers\", value = \"every_layer - mtp_layers\" }}\n"]
     return "[parameters]\n" + "".join(lines) + "\n" if lines else ""

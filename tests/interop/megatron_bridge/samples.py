@@ -14,6 +14,9 @@ from safetensors.torch import load_file
 # What Megatron-LM's training passes to sharded_state_dict, and stores as content_metadata.
 CONTENT = {"distrib_optim_sharding_type": "fully_reshardable", "singleton_local_shards": False, "chained_optim_avoid_prefix": True}
 
+# How many layers for multi-token prediction a configuration has, which transformers' models lack.
+PREDICTED = ("num_nextn_predict_layers", "mtp_num_hidden_layers")
+
 
 class Sample:
     """`family`: of families.py.  Its configuration, the bridge, and a model of Megatron-Core."""
@@ -21,13 +24,13 @@ class Sample:
     def __init__(self, family, options):
         from megatron.bridge.models.conversion import model_bridge
         self.config = family.config(options)
-        self.files = self._files(family.architecture)
+        self.files = None if any((family.options | options).get(name) for name in PREDICTED) else self._files(family.architecture)
         source = getattr(transformers, family.architecture, None)
         known = model_bridge.get_model_bridge._exact_types
         self.bridge = model_bridge.get_model_bridge(source if source in known else family.architecture, hf_config=self.config)
         self.bridge.hf_pretrained = self._pretrained(self.files or {})
         self.model = self.fresh()
-        if self.files is None:   # a model that transformers does not have: its files are those that the bridge writes
+        if self.files is None:   # what transformers does not have: the files are those that the bridge writes
             torch.manual_seed(0)
             with torch.no_grad():
                 for tensor in [*self.model.parameters(), *self.model.buffers()]:
