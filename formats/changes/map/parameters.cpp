@@ -79,7 +79,10 @@ std::int64_t ParameterValues::operator()(const std::string& name) {
 std::int64_t ParameterValues::found(const Parameter& parameter) {
   const auto given = given_.values.find(parameter.name);
   if (given != given_.values.end()) return given->second;
-  if (const auto value = from_config(parameter)) return *value;
+  if (const auto value = from_config(parameter)) {
+    compare_with_names(parameter, *value);
+    return *value;
+  }
   if (const auto value = from_shapes(parameter)) return *value;
   if (const auto value = from_names(parameter)) return *value;
   if (parameter.value) {
@@ -104,6 +107,20 @@ std::optional<std::int64_t> ParameterValues::from_config(const Parameter& parame
     return *member->as_int();
   }
   return std::nullopt;
+}
+
+void ParameterValues::compare_with_names(const Parameter& parameter, std::int64_t said) {
+  std::optional<std::int64_t> counted = from_names(parameter);
+  const auto counts = [this](const std::string& name) {
+    return !rules_.parameter(name).count.empty();
+  };
+  if (!counted && parameter.value && std::ranges::any_of(parameter.value->names(), counts))
+    counted = parameter.value->value([this](const std::string& name) { return (*this)(name); });
+  // A part of a model may have no such names.
+  if (!counted || *counted == 0 || *counted == said) return;
+  throw Error(ErrorCode::kMismatch,
+              cat(place(parameter), " is ", said, " in ", given_.config_name, ", but ", *counted,
+                  " by the names of the tensors; --set ", parameter.name, "=N says which"));
 }
 
 std::optional<std::int64_t> ParameterValues::from_names(const Parameter& parameter) const {

@@ -33,7 +33,8 @@ class ParameterValues {
   // Throws: kUsage for a given parameter that the map does not have; kKey for a config of another
   // `model_type`.
   ParameterValues(const Rules& rules, const GivenParameters& given, const Shapes& shapes);
-  // Throws: kUsage if no source gives the value, naming the sources; kKey, kShape, kJson.
+  // Throws: kUsage if no source gives the value, naming the sources; kMismatch if the config says
+  // another number than names that are counted; kKey, kShape, kJson.
   std::int64_t operator()(const std::string& name);
   // The values asked for so far, by name.
   const std::map<std::string, std::int64_t>& known() const { return known_; }
@@ -41,6 +42,7 @@ class ParameterValues {
  private:
   std::optional<std::int64_t> from_config(const Parameter& parameter) const;
   std::optional<std::int64_t> from_names(const Parameter& parameter) const;
+  void compare_with_names(const Parameter& parameter, std::int64_t said);
   std::optional<std::int64_t> from_shapes(const Parameter& parameter) const;
   std::int64_t found(const Parameter& parameter);
   std::string place(const Parameter& parameter) const;

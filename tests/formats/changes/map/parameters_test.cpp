@@ -58,10 +58,17 @@ TEST_F(ParametersTest, names_are_counted) {
   EXPECT_EQ(value("layers"), 0);
   shapes = {{"l.0.q", {3, 8}}, {"l.0.k", {3}}, {"l.11.q", {}}, {"m.0.q", {}}, {"xm.0.q", {}}};
   EXPECT_EQ(value("layers"), 3);
+  config(R"({"num_layers": 3})");
+  EXPECT_EQ(value("layers"), 3);
   config(R"({"num_layers": 61})");
-  EXPECT_EQ(value("layers"), 61);
+  expect_error(ErrorCode::kMismatch,
+               "'layers' is 61 in config.json, but 3 by the names of the tensors; --set layers=N",
+               [&] { value("layers"); });
   given.values = {{"layers", 5}};
   EXPECT_EQ(value("layers"), 5);
+  given.values.clear();
+  shapes.clear();
+  EXPECT_EQ(value("layers"), 61);
 }
 
 TEST_F(ParametersTest, known_are_those_that_were_asked_for) {
