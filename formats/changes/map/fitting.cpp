@@ -82,6 +82,21 @@ bool is_changed(const Rules& rules, const std::string& name) {
   return std::ranges::any_of(rules.rules, takes_it) && std::ranges::none_of(rules.rules, gives_it);
 }
 
+// Returns whether at least half of the rules that must match take a name.  If fewer do, the names
+// are of another model, which calls some tensors the same.
+bool most_match(const Rules& rules, std::span<const std::string> names) {
+  std::size_t needed = 0;
+  std::size_t matched = 0;
+  for (const Rule& rule : rules.rules) {
+    if (rule.optional) continue;
+    ++needed;
+    if (std::ranges::any_of(names,
+                            [&](const std::string& name) { return matches_any(rule.from, name); }))
+      ++matched;
+  }
+  return 2 * matched >= needed;
+}
+
 // Returns why the map does not take the names, without the name of the map in front.
 std::string why_not(const Rules& rules, std::span<const std::string> names) {
   try {
@@ -106,7 +121,7 @@ std::optional<NearMap> nearest_map(std::span<const std::string> names, Direction
     const Rules& rules = *parsed;
     const auto changed = static_cast<std::size_t>(std::ranges::count_if(
         compared, [&](const std::string& name) { return is_changed(rules, name); }));
-    if (2 * changed < compared.size() || changed <= most) continue;
+    if (2 * changed < compared.size() || changed <= most || !most_match(rules, names)) continue;
     most = changed;
     nearest = NearMap{map.name, why_not(rules, names)};
   }

@@ -31,6 +31,7 @@ struct NearMap {
 // Returns the map that renames the most names, if it renames at least half of them, of those that
 // need no configuration.
 // Requires: no map fits.
+// At least half of the rules of the map that must match take a name.
 std::optional<NearMap> nearest_map(std::span<const std::string> names, Direction direction);
 
 }  // namespace fsdp::formats::map
