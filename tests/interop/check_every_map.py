@@ -34,7 +34,7 @@ OWN = {
 
 
 # The maps of trainers' own models, and the sources of check_trainer_maps.py: what is published of a model is what the trainer makes of it.
-TRAINERS = ("titan", "olmo")
+TRAINERS = ("titan", "automodel", "olmo")
 
 
 def files_of(tmp, name, model_type):
@@ -115,6 +115,11 @@ def refusals(tmp):
 
 # A map, whose model, and the way: its names do not tell it from those of the map, only config.json does.
 ALIKE = {
+    ("automodel-hy-hf", "automodel-ernie4-5-hf"), ("automodel-hy-hf", "automodel-ling-v2-hf"),
+    ("automodel-laguna-hf", "automodel-ernie4-5-hf"), ("automodel-laguna-hf", "automodel-hy-hf"), ("automodel-laguna-hf", "automodel-ling-v2-hf"),
+    ("automodel-ling-v2-hf", "automodel-hy-hf"), ("automodel-mistral4-hf", "automodel-moe-hf"),
+    ("automodel-moe-hf", "automodel-ernie4-5-hf"), ("automodel-moe-hf", "automodel-hy-hf"), ("automodel-moe-hf", "automodel-ling-v2-hf"),
+    ("automodel-moe-hf", "automodel-minimax-m2-hf"), ("automodel-moe-hf", "automodel-mistral4-hf"),
     ("olmo-core-llama-hf", "olmo-core-olmo-hf"),
     ("torchtitan-llama4-hf", "torchtitan-llama4-multimodal-hf"), ("torchtitan-llama4-multimodal-hf", "torchtitan-llama4-hf"),
     ("torchtune-llama3-hf", "torchtune-phi3-hf"), ("torchtune-phi3-hf", "torchtune-llama3-hf"),

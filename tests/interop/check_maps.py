@@ -29,7 +29,7 @@ from rekey_tool import check, load, run, same
 
 
 # The package whose code converts the same, and what was compared.
-TRIED = {"olmo": ("ai2-olmo-core", "equal to its own conversion"),
+TRIED = {"automodel": ("nemo-automodel", "equal to its own adapter"), "olmo": ("ai2-olmo-core", "equal to its own conversion"),
          "torchtitan": ("torchtitan", "equal to its own adapter"), "transformers": ("transformers", "equal to what save_pretrained writes"),
          "megatron": ("megatron-core", "the same logits in transformers")}
 

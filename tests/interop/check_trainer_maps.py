@@ -4,7 +4,7 @@
 
   python check_trainer_maps.py SOURCE --tool PATH [MAP...]
 
-SOURCE is a module beside this one without _source: titan, olmo.  Its models have other sizes than those of which the map was
+SOURCE is a module beside this one without _source: titan, automodel, olmo.  Its models have other sizes than those of which the map was
 made: both ways, from files and folders, with the state of AdamW.  Every family that the installed package has is covered, or has a reason.
 """
 import argparse

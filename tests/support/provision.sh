@@ -9,8 +9,8 @@
 #   need_packages GROUP...  installs the missing Debian packages of the groups below
 #   need_python             sets PYTHON to one with the packages of requirements.txt
 #   need_trainers           sets TRAINERS_PYTHON to one with those of requirements-trainers.txt and requirements-trainers-alone.txt too; beside
-#                           it are the folders torchtitan-0.2 and megatron-core-0.16 to -0.18 with those of requirements-torchtitan-0.2.txt and
-#                           requirements-megatron-older.txt
+#                           it are the folders torchtitan-0.2, nemo-automodel and megatron-core-0.16 to -0.18 with those of
+#                           requirements-torchtitan-0.2.txt, requirements-automodel.txt and requirements-megatron-older.txt
 #   need_producers          sets PRODUCERS_PYTHON to one with those of requirements-producers.txt too
 #   need_models             sets MODELS_PYTHON to one with those of requirements-models.txt beside the trainers'
 #   need_quantizers         sets QUANTIZERS_PYTHON to one with those of requirements-quantizers.txt beside the trainers'
@@ -282,6 +282,7 @@ make_trainers_venv() {
   install+=(--no-deps --ignore-requires-python)
   quietly "$log" "${install[@]}" -r "$PROVISION_DIR/requirements-trainers-alone.txt" || return
   quietly "$log" "${install[@]}" --target "$dir/torchtitan-0.2" -r "$PROVISION_DIR/requirements-torchtitan-0.2.txt" || return
+  quietly "$log" "${install[@]}" --target "$dir/nemo-automodel" -r "$PROVISION_DIR/requirements-automodel.txt" || return
   for pin in $(grep -v '^ *#' "$PROVISION_DIR/requirements-megatron-older.txt"); do
     version=${pin#*==}
     quietly "$log" "${install[@]}" --target "$dir/megatron-core-${version%.*}" "$pin" || return
@@ -295,7 +296,7 @@ make_trainers_venv() {
 # Needs need_python.
 need_trainers() {
   local key dir
-  key=$({ grep -hv '^ *#' "$PROVISION_DIR"/requirements{,-trainers,-trainers-alone,-torchtitan-0.2,-megatron-older}.txt; echo "$PYTHON"; } | sha256sum | cut -c1-12)
+  key=$({ grep -hv '^ *#' "$PROVISION_DIR"/requirements{,-trainers,-trainers-alone,-torchtitan-0.2,-automodel,-megatron-older}.txt; echo "$PYTHON"; } | sha256sum | cut -c1-12)
   dir=$FSDP_CACHE/trainers-$key
   made_once "$dir" "trainers' environment" make_trainers_venv "$PYTHON" "$dir"
   TRAINERS_PYTHON=$dir/bin/python

@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""NeMo Automodel's own models and their adapters, small and on a CPU.
+
+The package and the transformers that it asks for are in a folder of their own beside the newer transformers of the environment: this module
+is imported before transformers is.
+"""
+import copy
+import glob
+import importlib
+import logging
+import os
+import sys
+import types
+
+ROOT = os.path.join(sys.prefix, "nemo-automodel")
+sys.path.insert(0, ROOT)
+logging.getLogger("nemo_automodel").setLevel(logging.ERROR)
+
+import torch
+import transformers
+from torch.overrides import TorchFunctionMode
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+import tiny_models
+from learn_maps import Sizes
+from trainer_family import Family
+
+PRODUCER, VERSION = "NeMo Automodel", "nemo-automodel 0.7"
+MODELS = "nemo_automodel.components.models."
+BY_HAND, CHECKS = {}, {}
+SCALES = "its adapter multiplies the experts by a scale of each, which the way back does not know"
+KERNELS = "its model is made with flash-linear-attention alone, which is not installed"
+UNMADE = "no small model is made of its configuration here: it lacks "
+REASONS = {
+    "bagel": UNMADE + "the vision tower",
+    "deepseek_v41": "its model is made with a tokenizer alone",
+    "diffusion_gemma": SCALES, "gemma4_moe": SCALES,
+    "gemma4_unified": "no small model is made of its configuration here, which describes each layer",
+    "hunyuan_image3": "its projections of images have the published sizes alone",
+    "kimi_k3": KERNELS, "kimi_linear": KERNELS,
+    "kimivl": "its adapter does not give lm_head the name that it came from",
+    "mimo_v25": "its adapter writes the rows of fused attention in another order than the published files have",
+    "ministral_bidirectional": "of its tensors `score.weight` alone has another name in the files, which `rename` gives",
+    "mistral3": "its models have the names of the files; the adapter reads FP8",
+    "mistral3_vlm": "its models have the names of the files; the adapter reads FP8",
+    "muse_glimmer": "its adapter adds the frequencies of rotary embeddings, which it computes",
+    "nemotron_omni": UNMADE + "the language model",
+    "qwen3_8_flash_next": UNMADE + "the kind of rotary embedding",
+    "qwen_image_edit": "an adapter between models, not of state dicts",
+    "step3p5": UNMADE + "the rotary embeddings",
+    "step3p7": UNMADE + "the rotary embeddings",
+}
+
+
+def found():
+    """Every folder of a model with an adapter."""
+    names = set()
+    for path in glob.glob(os.path.join(ROOT, *MODELS.split("."), "*", "*.py")):
+        with open(path, encoding="utf-8") as file:
+            if "StateDictAdapter(" in file.read() or os.path.basename(path) in ("adapter.py", "state_dict_adapter.py"):
+                names.add(os.path.basename(os.path.dirname(path)))
+    return names - {"common"}
+
+
+class OnCpu(TorchFunctionMode):
+    """Models make buffers on the GPU whatever the device of the rest."""
+
+    def __torch_function__(self, func, kinds, args=(), kwargs=None):
+        kwargs = dict(kwargs or {})
+        if kwargs.get("device") is not None and torch.device(kwargs["device"]).type == "cuda":
+            kwargs["device"] = "cpu"
+        return func(*args, **kwargs)
+
+
+def shrink(config, sizes, own):
+    """Small sizes in a configuration and those inside it, where it has them, and `own` beside them."""
+    for name, size in (tiny_models.SIZES | sizes | own).items():
+        if isinstance(vars(config).get(name), transformers.PretrainedConfig):
+            continue
+        try:
+            if name in own or (hasattr(config, name) and not isinstance(getattr(config, name), (dict, tuple))):
+                setattr(config, name, size)
+        except Exception:   # follows from others, or differs between layers: each model has errors of its own
+            pass
+    for name in ("layer_types", "mlp_layer_types"):
+        kinds = vars(config).get(name)
+        if isinstance(kinds, list) and name not in own:
+            setattr(config, name, (list(dict.fromkeys(kinds)) * config.num_hidden_layers)[:config.num_hidden_layers])
+    for name, inner in list(vars(config).items()):
+        if isinstance(inner, transformers.PretrainedConfig):
+            shrink(inner, sizes if name == "text_config" else {}, own.get(name, {}))
+    config.dtype = torch.float32
+    return config
+
+
+made = {}
+
+
+def model(variant):
+    """(folder, class, configuration, sizes, own sizes): the names and shapes of Automodel's model, its adapter and its configuration."""
+    key = repr(variant)
+    if key not in made:
+        folder, cls, config, sizes, own = variant
+        if "." in config:
+            module, _, name = config.rpartition(".")
+            config = getattr(importlib.import_module(MODELS + module), name)()
+        else:
+            config = CONFIG_MAPPING[config]()
+        config = shrink(config, sizes, own)
+        config.architectures = [cls]
+        torch.cuda.current_device = lambda: 0
+        code = getattr(importlib.import_module(f"{MODELS}{folder}.model"), cls)
+        transformers.PreTrainedModel.init_weights = lambda *args, **kwargs: None   # elements are of no interest
+        with OnCpu():
+            whole = code.from_config(config) if hasattr(code, "from_config") else code(config)
+        made[key] = {k: tuple(v.shape) for k, v in whole.state_dict().items()}, whole.state_dict_adapter, config
+    return made[key]
+
+
+def converter(variant):
+    adapter = copy.deepcopy(model(variant)[1])   # some remember what they have read
+    return types.SimpleNamespace(
+        to_hf=lambda state: adapter.to_hf(dict(state), exclude_key_regex=r".*_extra_state.*", quantization=False),
+        from_hf=lambda state: adapter.from_hf(dict(state)))
+
+
+SMALL = {"num_hidden_layers": 6, "first_k_dense_replace": 2}
+OTHER = SMALL | {"num_hidden_layers": 5, "hidden_size": 24, "moe_intermediate_size": 10, "num_experts": 4, "n_routed_experts": 4, "num_local_experts": 4}
+LARGE = OTHER | {"num_hidden_layers": 12, "num_experts": 12, "n_routed_experts": 12, "num_local_experts": 12}
+
+
+def family(name, what, *kinds, **more):
+    """`kinds`: (folder, class, configuration, model_type, sizes) of each model that the map is for; the last of a model_type has most."""
+    def make():
+        def variants(sizes):
+            return [(folder, cls, config, sizes, own) for folder, cls, config, _, own in kinds]
+        types_of = list(dict.fromkeys(kind[3] for kind in kinds))
+        return Family(
+            name, f"NeMo Automodel's {what}, with its own names and layouts, to the published files", types_of,
+            converter, None, variants(SMALL) + variants(OTHER), variants(LARGE), own_shapes=lambda v: model(v)[0],
+            variant_of={kind[3]: variant for kind, variant in zip(kinds, variants(LARGE))},
+            covers=tuple(dict.fromkeys(kind[0] for kind in kinds)), **more)
+    return make
+
+
+ERNIE = {"tie_word_embeddings": True, "moe_layer_start_index": 2}
+# Two layers without experts, so that their numbers are not taken for a part of the names.
+FREQUENCIES = {"moe_layer_freq": [0, 0] + [1] * 10}
+SPARSE = {"sparse_attention_config": {"sparse_num_index_heads": 2, "sparse_index_dim": 6, "sparse_block_size": 4, "sparse_topk_blocks": 2,
+                                      "sparse_attention_freq": [0, 0] + [1] * 10}}
+# Layers behind the last one, which predict further tokens, compress nothing.
+RATIOS = {"compress_ratios": [0, 4, 128, 4, 128, 0, 0, 4, 128, 4, 128, 4]}
+KINDS = {"mlp_layer_types": ["dense"] * 2 + ["sparse"] * 10}
+M3 = ("minimax_m3_vl", "MiniMaxM3SparseForConditionalGeneration", "minimax_m3_vl.config.MiniMaxM3VLConfig", "minimax_m3_vl")
+M4 = ("mistral4", "Mistral4ForCausalLM", "mistral4.configuration.Mistral4Config", "mistral4")
+V4 = ("deepseek_v4", "DeepseekV4ForCausalLM", "deepseek_v4.config.DeepseekV4Config", "deepseek_v4")
+MAMBA = {"num_hidden_layers": 12, "layers_block_type": ["mamba", "moe", "attention", "mlp"] * 3, "moe_shared_expert_intermediate_size": 9, "mamba_num_heads": 4,
+         "mamba_head_dim": 4, "ssm_state_size": 3, "n_groups": 2}
+AUDIO = {"downsample_hidden_size": 4, "output_dim": 16, "d_model": 16, "encoder_attention_heads": 2, "encoder_ffn_dim": 12, "encoder_layers": 2,
+         "num_mel_bins": 16}
+QKV = dict(parameters={"heads": '{ config = "num_attention_heads" }', "kv_heads": '{ config = "num_key_value_heads" }', "width": '{ config = "head_dim" }'},
+           numbers=lambda v: {k: getattr(model(v)[2], n) for k, n in (("heads", "num_attention_heads"), ("kv_heads", "num_key_value_heads"), ("width", "head_dim"))},
+           config=lambda v: {k: getattr(model(v)[2], k) for k in ("num_attention_heads", "num_key_value_heads", "head_dim")},
+           sizes=Sizes(splits=[["heads * width", "kv_heads * width", "kv_heads * width"]]))
+
+FAMILIES = [
+    family("automodel-moe-hf", "DeepSeek-V3 and V3.2, GLM-4.5 to 5 and Qwen 3 with experts",
+           ("deepseek_v3", "DeepseekV3ForCausalLM", "deepseek_v3", "deepseek_v3", {"q_lora_rank": None}),
+           ("deepseek_v3", "DeepseekV3ForCausalLM", "deepseek_v3", "deepseek_v3", {}),
+           ("deepseek_v32", "DeepseekV32ForCausalLM", "deepseek_v32.config.DeepseekV32Config", "deepseek_v32", {}),
+           ("glm4_moe", "Glm4MoeForCausalLM", "glm4_moe", "glm4_moe", {"attention_bias": True, "use_qk_norm": True}),
+           ("glm4_moe_lite", "Glm4MoeLiteForCausalLM", "glm4_moe_lite", "glm4_moe_lite", {}),
+           ("glm_moe_dsa", "GlmMoeDsaForCausalLM", "glm_moe_dsa.config.GlmMoeDsaConfig", "glm_moe_dsa", {}),
+           ("qwen3_moe", "Qwen3MoeForCausalLM", "qwen3_moe", "qwen3_moe", {})),
+    family("automodel-deepseek-v4-hf", "DeepSeek-V4", (*V4, RATIOS | {"num_nextn_predict_layers": 0}), (*V4, RATIOS)),
+    family("automodel-ernie4-5-hf", "Ernie 4.5", ("ernie4_5", "Ernie4_5_MoeForCausalLM", "ernie4_5_moe", "ernie4_5_moe", ERNIE),
+           sizes=Sizes(reshapes=[((1, -1), (-1,))])),
+    family("automodel-glm5-next-hf", "GLM-5 Next", ("glm5_next", "Glm5NextForConditionalGeneration", "glm5_next.config.Glm5NextConfig", "glm5_next", {})),
+    family("automodel-gpt-oss-hf", "GPT-OSS", ("gpt_oss", "GptOssForCausalLM", "gpt_oss", "gpt_oss", {})),
+    family("automodel-hy-hf", "Hunyuan 3 and MT2", ("hy_v3", "HYV3ForCausalLM", "hy_v3.config.HYV3Config", "hy_v3", {}),
+           ("hy_mt2", "HyMT2ForCausalLM", "hy_mt2.config.HyMT2Config", "hy_mt2", {})),
+    family("automodel-inkling-hf", "Inkling", ("inkling", "InklingForConditionalGeneration", "inkling.configuration.InklingConfig", "inkling_mm_model",
+                                                 {"text_config": KINDS})),
+    family("automodel-kimi-k2-5-hf", "Kimi K2.5", ("kimi_k25_vl", "KimiK25VLForConditionalGeneration", "kimi_k25_vl.model.KimiK25VLConfig", "kimi_k25", {}),
+           dtype=torch.bfloat16),
+    family("automodel-laguna-hf", "Laguna", ("laguna", "LagunaForCausalLM", "laguna.config.LagunaConfig", "laguna", {"mlp_only_layers": [0, 1]})),
+    family("automodel-ling-v2-hf", "Ling 2", ("ling_v2", "BailingMoeV2ForCausalLM", "ling_v2.config.BailingMoeV2Config", "bailing_moe", {}), **QKV),
+    family("automodel-llava-onevision-hf", "LLaVA-OneVision 1.5",
+           ("llava_onevision", "LLaVAOneVision1_5_ForConditionalGeneration", "llava_onevision.model.Llavaonevision1_5Config", "llavaonevision1_5", {})),
+    family("automodel-mimo-v2-flash-hf", "MiMo 2 Flash",
+           ("mimo_v2_flash", "MiMoV2FlashForCausalLM", "mimo_v2_flash.config.MiMoV2FlashConfig", "mimo_v2_flash",
+            FREQUENCIES | {"n_shared_experts": None})),
+    family("automodel-minimax-m2-hf", "MiniMax-M2", ("minimax_m2", "MiniMaxM2ForCausalLM", "minimax_m2", "minimax_m2", {"use_qk_norm": True})),
+    family("automodel-minimax-m3-hf", "MiniMax-M3", (*M3, {"text_config": FREQUENCIES | SPARSE | {"num_mtp_modules": 0}}),
+           (*M3, {"text_config": FREQUENCIES | SPARSE})),
+    family("automodel-mistral4-hf", "Mistral 4", (*M4, {"first_k_dense_replace": 0}), (*M4, {})),
+    family("automodel-nemotron-v3-hf", "Nemotron 3", ("nemotron_v3", "NemotronHForCausalLM", "nemotron_h", "nemotron_h", MAMBA)),
+    family("automodel-qwen2-5-omni-hf", "thinker of Qwen 2.5 Omni",
+           ("qwen2_5_omni", "Qwen2_5OmniThinkerForConditionalGeneration", "qwen2_5_omni_thinker", "qwen2_5_omni", {})),
+    family("automodel-qwen3-5-hf", "Qwen 3.5 without experts", ("qwen3_5", "Qwen3_5ForConditionalGeneration", "qwen3_5", "qwen3_5", {})),
+    family("automodel-qwen3-5-text-hf", "Qwen 3.5 without experts and without images",
+           ("qwen3_5", "Qwen3_5ForCausalLM", "qwen3_5_text", "qwen3_5_text", {})),
+    family("automodel-qwen3-5-moe-hf", "Qwen 3.5 with experts", ("qwen3_5_moe", "Qwen3_5MoeForConditionalGeneration", "qwen3_5_moe", "qwen3_5_moe", {})),
+    family("automodel-qwen3-5-moe-text-hf", "Qwen 3.5 with experts and without images",
+           ("qwen3_5_moe", "Qwen3_5MoeForCausalLM", "qwen3_5_moe_text", "qwen3_5_moe_text", {})),
+    family("automodel-qwen3-next-hf", "Qwen 3 Next", ("qwen3_next", "Qwen3NextForCausalLM", "qwen3_next", "qwen3_next", {})),
+    family("automodel-qwen3-omni-hf", "thinker of Qwen 3 Omni",
+           ("qwen3_omni_moe", "Qwen3OmniMoeThinkerForConditionalGeneration", "qwen3_omni_moe_thinker", "qwen3_omni_moe", {"pad_token_id": 0, "audio_config": AUDIO})),
+    family("automodel-qwen3-vl-moe-hf", "Qwen 3 VL with experts",
+           ("qwen3_vl_moe", "Qwen3VLMoeForConditionalGeneration", "qwen3_vl_moe", "qwen3_vl_moe", {})),
+]
