@@ -316,7 +316,7 @@ void add_state(const Value& value, const std::string& front, std::vector<Value::
       throw Error(ErrorCode::kUnsupported, cat(quote(front, 200), ": the key ", quote(step, 200),
                                                " cannot be part of a path with slashes"));
     }
-    add_state(item, front + kSeparator + step, out);
+    add_state(item, cat(front, kSeparator, step), out);
   }
 }
 

@@ -153,7 +153,8 @@ TEST_F(MapsTest, built_in_maps_are_listed_and_printed_as_rules) {
   EXPECT_GT(tried, 25U);
   // A word chooses by name, model type, version or description, in capitals or not.
   EXPECT_EQ(run_cli({"maps", "NanoGPT"}).out,
-            "of no version\n  nanogpt-gpt2  nanoGPT's GPT to transformers' GPT2LMHeadModel\n");
+            "of no version\n  nanogpt-gpt2  nanoGPT's GPT to transformers' GPT2LMHeadModel\n"
+            "its rules: fsdp-ckpt maps --show nanogpt-gpt2\n");
   EXPECT_THAT(run_cli({"maps", "minimax_m2"}).out, HasSubstr("  transformers-mixtral-files "));
   EXPECT_THAT(run_cli({"maps", "minimax_m2"}).out, Not(HasSubstr("llama")));
   const formats::Json some = formats::parse_json(run_cli({"maps", "0.2", "--json"}).out);
