@@ -48,7 +48,8 @@ std::string tree_text(const Folder& folder) {
     const bool third = zarr3 != nullptr && zarr3->as_bool() != nullptr && *zarr3->as_bool();
     return cat(third ? " (zarr3)" : " (zarr)", " of ", arrays->as_object()->size(),
                " arrays by its ", kTree);
-  } catch (const Error&) {
+  } catch (const Error& error) {
+    if (is_no_answer(error.code())) throw;
     return {};
   }
 }

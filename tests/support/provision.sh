@@ -350,13 +350,19 @@ make_quantizers_venv() {
   touch "$dir/.ready"
 }
 
+# Sets BESIDE_PYTHON to that of make_NAME_venv, with the packages of requirements-NAME.txt.
+beside_trainers() {
+  local name=$1 title=$2 key dir
+  key=$({ grep -hv '^ *#' "$PROVISION_DIR/requirements-$name.txt"; echo "$TRAINERS_PYTHON"; } | sha256sum | cut -c1-12)
+  dir=$FSDP_CACHE/$name-$key
+  made_once "$dir" "$title" "make_${name}_venv" "$TRAINERS_PYTHON" "$dir"
+  BESIDE_PYTHON=$dir/bin/python
+}
+
 # Needs need_trainers.
 need_quantizers() {
-  local key dir
-  key=$({ grep -hv '^ *#' "$PROVISION_DIR/requirements-quantizers.txt"; echo "$TRAINERS_PYTHON"; } | sha256sum | cut -c1-12)
-  dir=$FSDP_CACHE/quantizers-$key
-  made_once "$dir" "quantizers' environment" make_quantizers_venv "$TRAINERS_PYTHON" "$dir"
-  QUANTIZERS_PYTHON=$dir/bin/python
+  beside_trainers quantizers "quantizers' environment"
+  QUANTIZERS_PYTHON=$BESIDE_PYTHON
 }
 
 # About 20 MB and 10 s.
@@ -373,11 +379,8 @@ make_bridge_venv() {
 
 # Needs need_trainers.
 need_bridge() {
-  local key dir
-  key=$({ grep -hv '^ *#' "$PROVISION_DIR/requirements-bridge.txt"; echo "$TRAINERS_PYTHON"; } | sha256sum | cut -c1-12)
-  dir=$FSDP_CACHE/bridge-$key
-  made_once "$dir" "Megatron-Bridge's environment" make_bridge_venv "$TRAINERS_PYTHON" "$dir"
-  BRIDGE_PYTHON=$dir/bin/python
+  beside_trainers bridge "Megatron-Bridge's environment"
+  BRIDGE_PYTHON=$BESIDE_PYTHON
 }
 
 # About 300 MB and 30 s.

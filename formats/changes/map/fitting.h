@@ -28,10 +28,9 @@ struct NearMap {
   std::string why;  // "no rule takes 'layers.0.attention.foo'"
 };
 
-// Returns the map that renames the most names, if it renames at least half of them, of those that
-// need no configuration.
+// Returns the map that renames the most names, if it renames at least half of them and at least
+// half of the rules that must match take one, of those that need no configuration.
 // Requires: no map fits.
-// At least half of the rules of the map that must match take a name.
 std::optional<NearMap> nearest_map(std::span<const std::string> names, Direction direction);
 
 }  // namespace fsdp::formats::map
