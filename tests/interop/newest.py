@@ -87,7 +87,7 @@ def pins(folder):
     """Returns the pinned version of each package by its canonical name: of several files' versions the highest."""
     found = {}
     for path in sorted(glob.glob(os.path.join(folder, "requirements*.txt"))):
-        if path.endswith("-models.txt"):   # another version than the trainers run with
+        if path.endswith(("-models.txt", "-torches.txt")):   # other versions than the interop tests run with
             continue
         with open(path, encoding="utf-8") as file:
             for number, line in enumerate(file, 1):
