@@ -213,17 +213,6 @@ EntryState Judge::tensor_state(const TensorEntry& tensor) const {
   return out;
 }
 
-bool Judge::is_shared(const ValueEntry& value) const {
-  if (checkpoint_.description().format != "dcp" || value.member || value.location.length == 0)
-    return false;
-  if (values_at_.empty()) {
-    for (const ValueEntry& one : checkpoint_.index().values) {
-      if (!one.member) ++values_at_[{one.location.file, one.location.offset}];
-    }
-  }
-  return values_at_.at({value.location.file, value.location.offset}) > 1;
-}
-
 bool Judge::is_misnamed(const std::string& key, const KeyPath& path) const {
   return checkpoint_.description().format == "dcp" && joined(path) != key;
 }
@@ -236,7 +225,6 @@ EntryState Judge::value_state(const ValueEntry& value) const {
   if (out.why.empty() && value.location.length == 0) out.why = fault_inside(value);
   if (out.why.empty() && !value.member && is_misnamed(value.key, value.path))
     out.why = misnamed_text(value.path);
-  if (out.why.empty() && is_shared(value)) out.why = "its bytes are those of another value, too";
   if (out.why.empty()) out.why = everywhere_;
   if (!out.why.empty()) {
     out.state = Wholeness::kLost;

@@ -48,8 +48,6 @@ class Judge {
   std::string fault_of(const Location& at) const;
   void judge();
   EntryState tensor_state(const TensorEntry& tensor) const;
-  // In folders of torch.distributed.checkpoint each value has bytes of its own.
-  bool is_shared(const ValueEntry& value) const;
   // Folders of torch.distributed.checkpoint name an entry twice, by its key and by its path.
   bool is_misnamed(const std::string& key, const KeyPath& path) const;
   EntryState value_state(const ValueEntry& value) const;
@@ -82,7 +80,6 @@ class Judge {
   std::vector<bool> sealed_;                              // the file is as it was sealed
   std::map<std::size_t, std::string> unsealed_;           // files that differ, and are damaged
   mutable std::map<std::uint32_t, bool> archives_;        // see has_checksums
-  mutable std::map<std::pair<std::uint32_t, std::uint64_t>, int> values_at_;  // by their places
   std::map<std::string, const Finding*> by_key_;    // findings without a place in a file
   std::map<std::string, const Finding*> left_out_;  // warnings about keys
   std::set<std::string> unlike_;                    // keys of which copies differ

@@ -234,6 +234,21 @@ TEST_F(MixtureTest, a_file_without_counts_that_was_written_at_another_time_is_le
   EXPECT_THAT(taken("p.pt", {"--step", "20"}), testing::Not(testing::Contains("model.d")));
 }
 
+TEST_F(SalvageTest, values_with_the_same_bytes_in_a_folder_are_both_lost) {
+  test::DcpFolder made;
+  made.add_value("epoch", test::integer(3));
+  made.add_value("steps", test::integer(5));
+  made.add_value("whole", test::integer(7));
+  made.metadata.values[1].item = made.metadata.values[0].item;
+  made.write();
+  const CliResult part = run_cli({"salvage", made.folder.path(), path("o.pt")});
+  EXPECT_EQ(part.status, 1) << part.err;
+  for (const std::string key : {"epoch", "steps"}) {
+    EXPECT_THAT(part.out, HasSubstr(key + ": __0_0.distcp: 'steps': the item shares bytes with "
+                                          "that of 'epoch', which ends at byte 622"));
+  }
+}
+
 TEST_F(SalvageTest, an_interrupted_save_is_read_by_the_metadata_that_were_about_to_be_renamed) {
   const std::string folder = copy_of(kFolder, "folder");
   std::filesystem::rename(folder + "/.metadata", folder + "/.metadata.tmp");
