@@ -186,7 +186,7 @@ void Group::start(const Group* parent) {
 std::shared_ptr<ProcessGroup> Group::subgroup(const std::vector<int>& ranks) {
   std::string list;
   for (const int r : ranks) list.append(list.empty() ? "" : ",").append(std::to_string(r));
-  agree(shared_from_this(), "a subgroup of ranks " + list, [&] {
+  agree(shared_from_this(), "the ranks of subgroups", [&] {
     for (std::size_t i = 0; i < ranks.size(); ++i) {
       FSDP_CHECK(ranks[i] >= 0 && ranks[i] < size(), "expected ranks below ", size(), ", but got ",
                  ranks[i]);

@@ -88,6 +88,14 @@ TEST(ProcessGroup, subgroups_have_subgroups) {
   });
 }
 
+// The others know by then where each of them waits.
+TEST(ProcessGroup, ranks_of_several_subgroups_wait_for_one_that_is_late) {
+  spawn_ranks(3, [](const auto& group) {
+    if (group->rank() == 0) std::this_thread::sleep_for(std::chrono::seconds(6));
+    TORCH_CHECK(group->subgroup({group->rank()})->size() == 1);
+  });
+}
+
 TEST(ProcessGroup, wrong_ranks_of_subgroups_are_named_on_every_rank) {
   const auto error = [](const std::vector<int>& of_rank_1) {
     return error_of([&] {
