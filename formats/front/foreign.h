@@ -11,7 +11,7 @@
 namespace fsdp::formats {
 
 // Returns "is an Orbax checkpoint of JAX ...; <command>" for such a folder; nothing for others.
-// Counts the arrays that its metadata name, if they are readable.
+// Counts the arrays that its metadata name, if they are readable, and lists the first of them.
 std::optional<std::string> foreign_folder(const Listing& folder);
 
 }  // namespace fsdp::formats

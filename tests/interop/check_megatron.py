@@ -10,6 +10,7 @@ version; older ones read and write, and their folders and the newest's become ea
 """
 import argparse
 import os
+import shutil
 import sys
 import tempfile
 import warnings
@@ -203,6 +204,43 @@ def refused_buckets(tool, tmp, own):
     check(not any("exp_avg" in key for key in torch.load(full, weights_only=False)), "the optimizer is there")
 
 
+def rank_files(rank, world, tp, experts, run_folder, whole):
+    """What --ckpt-format torch saves: the files of each rank of tensor parallelism; and the same model as a folder."""
+    megatron_cpu.parallel(tp, 1, 1)
+    config, gpt = megatron_cpu.model(tp, 1, 1, experts)
+    wrapped, optimizer = megatron_cpu.with_optimizer(config, gpt)
+    folder = os.path.join(run_folder, "iter_0000007", f"mp_rank_{rank % tp:02d}")
+    os.makedirs(folder, exist_ok=True)
+    if rank < tp:
+        state = {"model": wrapped.state_dict_for_save_checkpoint(), "optimizer": optimizer.state_dict(), "iteration": 7, "checkpoint_version": 3.0, "args": None}
+        torch.save(state, os.path.join(folder, "model_optim_rng.pt"))
+    optimizer.save_parameter_state(os.path.join(folder, "distrib_optim.pt"))
+    megatron_cpu.save(gpt, None, megatron_cpu.metadata("fully_reshardable"), whole)
+
+
+def ranks_apart(tool, tmp):
+    """The optimizer in the buffers of a rank is named with the command of Megatron's that converts it; the rest is read."""
+    for number, (world, tp, experts) in enumerate(((2, 1, False), (2, 2, False), (1, 1, True))):
+        folder, whole, out = (os.path.join(tmp, f"{word}{number}") for word in ("run", "whole", "out"))
+        megatron_cpu.run(world, rank_files, tp, experts, folder, whole)
+        step = os.path.join(folder, "iter_0000007")
+        check("sound" in run(tool, "verify", step), step)
+        check("buckets_coalesced" in run(tool, "inspect", step), step)
+        for source in (step, *(os.path.join(step, name) for name in os.listdir(step))):
+            for kind in ("torch_dist", "fsdp_dtensor"):
+                said = run(tool, "convert", source, out, "--to", kind, expect=2)
+                check("distrib_optim" in said and "--ckpt-convert-format torch_dist" in said, said)
+                check(not os.path.exists(out), "a refused output is there")
+        if tp == 1:
+            run(tool, "convert", os.path.join(step, "mp_rank_00"), out, "--to", "torch_dist", "--exclude", "**distrib_optim**")
+            # The layers that the tool writes are Transformer Engine's, in which the norm before experts has a name of its own.
+            here, there = ("mlp.linear_fc1.layer_norm_weight", "pre_mlp_layernorm.weight") if experts else ("", "")
+            want, got = ({k.replace(here, there): v for k, v in loaded(path, os.path.join(tmp, "truth.pt"))["tensors"].items() if isinstance(v, torch.Tensor)}
+                         for path in (whole, out))
+            same(got, want, "model")
+            shutil.rmtree(out)
+
+
 def short_list(tmp):
     path = os.path.join(tmp, "names.json")
     with open(path, "w", encoding="utf-8") as file:
@@ -378,6 +416,7 @@ PARTS = {
     "tp_pp": lambda tool, tmp: written(tool, tmp, "w4_tp2_pp2", [(1, 1, 1)]),
     "tp_ep": lambda tool, tmp: written(tool, tmp, "w4_tp2_ep2", [(1, 1, 2)]),
     "buckets": lambda tool, tmp: buckets(tool, tmp, "w2_dp2_buckets", [(1, 1, 1)]),
+    "rank_files": ranks_apart,
     "buckets_tp_pp": lambda tool, tmp: buckets(tool, tmp, "w4_tp2_pp2_buckets", []),
     "buckets_tp_ep": lambda tool, tmp: buckets(tool, tmp, "w4_tp2_ep2_buckets", []),
     "forms": lambda tool, tmp: forms(tool, tmp, "w4_tp2_pp2", [(1, 1, 1)]),
@@ -404,6 +443,8 @@ TRIED = {
     "buckets": ("`torch_dist`, optimizer in buckets", 2, WRITTEN[0] + ", map", BUCKETS),
     "buckets_tp_pp": ("`torch_dist`, optimizer in buckets, tensors cut in 2, layers on 2 ranks", 4, "consolidate, convert, map", BUCKETS),
     "buckets_tp_ep": ("`torch_dist`, optimizer in buckets, tensors cut in 2, experts on 2 ranks", 4, "consolidate, convert, map", BUCKETS),
+    "rank_files": ("`--ckpt-format torch`, files of each rank", 2, "verify, inspect, convert",
+                   "without the optimizer, the model of one rank; the optimizer is refused with the options of its own that convert it"),
     "forms": ("`torch_dist`, tensors cut in 2, layers on 2 ranks", 4, *FORMS),
     "forms_ep": ("`torch_dist`, experts on 2 ranks", 2, *FORMS),
     "models": ("`torch_dist`, tensors cut in 2", 2, *MODELS),

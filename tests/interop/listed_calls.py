@@ -383,6 +383,11 @@ def makers():
     add("transformer_engine.pytorch.constants", "DType", called(7))
     add("transformer_engine.pytorch.tensor.float8_tensor", "_make_float8_tensor_in_reduce_ex",
         lambda rng, target: call(target, tensor(1, 2, dtype=torch.uint8), call(("transformer_engine.pytorch.constants", "DType"), 7), tensor(1, 1), torch.bfloat16, (2,), None))
+    blocks = "transformer_engine.pytorch.tensor.float8_blockwise_tensor"
+    add(blocks, "Float8BlockQuantizer", new({"rowwise_usage": True}))
+    add(blocks, "_make_float8_blockwise_tensor_in_reduce_ex",
+        lambda rng, target: call(target, (1, 2), tensor(1, 2, dtype=torch.uint8), tensor(1, 1), None, None,
+                                 call(("transformer_engine.pytorch.constants", "DType"), 7), torch.bfloat16, None, True, None))
     # The root has the name that was asked for: older modules give their names to the same classes.
     return {dotted: lambda rng, target=target, maker=maker: renamed(real(maker(rng, target)), target) for dotted, (target, maker) in made.items()}
 

@@ -306,8 +306,8 @@ need_trainers() {
 make_bare_venv() {
   local base=$1 dir=$2 name=$3 code=$4 log=$2.log
   venv_beside "$base" "$dir" || return
-  # Without dependencies: PyTorch is the one that is there.
-  quietly "$log" "$dir/bin/python" -m pip install -q --no-cache-dir --no-compile --no-deps --retries 5 --timeout 60 \
+  # Without dependencies: PyTorch is the one that is there.  LeRobot asks for Python 3.12; its modules for the state of training run with 3.11, too.
+  quietly "$log" "$dir/bin/python" -m pip install -q --no-cache-dir --no-compile --no-deps --ignore-requires-python --retries 5 --timeout 60 \
     -r "$PROVISION_DIR/requirements-$name.txt" || return
   PYTHONDONTWRITEBYTECODE= quietly "$log" "$dir/bin/python" -c "$code" || return
   rm -f "$log"

@@ -8,6 +8,7 @@
 
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/text.h"
+#include "formats/changes/edit/lit_ema.h"
 #include "formats/families/hf/flat_models.h"
 #include "formats/state/content/object_fields.h"
 #include "formats/state/content/placed_leaves.h"
@@ -83,6 +84,14 @@ const Value* option(const OptimizerState::Group& group, std::string_view name) {
   return nullptr;
 }
 
+constexpr const char* kScheduleFree = "averages of a schedule-free optimizer";
+
+Error schedule_free_wrapper() {
+  return {ErrorCode::kUnsupported,
+          "a ScheduleFreeWrapper does not save its momentum, which the averages follow from: call "
+          "its eval() before saving, then the weights are the averages, and --ema is not needed"};
+}
+
 // The averages that an optimizer's states give, group by group.
 class OfStates {
  public:
@@ -123,7 +132,11 @@ class OfStates {
   void look_at(const OptimizerState::Group& group) {
     const Value* mode = option(group, "train_mode");
     const auto training = mode == nullptr ? std::nullopt : mode->as_bool();
-    if (training && any_state(group, "z")) {
+    if (any_state(group, "z") && any_state(group, "x")) {
+      schedule_free_reference(group);
+    } else if (!training && any_state(group, "z") && option(group, "weight_sum") != nullptr) {
+      throw schedule_free_wrapper();
+    } else if (training && any_state(group, "z")) {
       schedule_free(group, *training);
     } else if (const auto rate = number(option(group, "ema_rate"));
                rate && any_state(group, "ema")) {
@@ -143,10 +156,18 @@ class OfStates {
     if (training && (!beta || !(*beta > 0 && *beta <= 1)))
       throw Error(ErrorCode::kType,
                   "a schedule-free group has 'train_mode', but no beta from 0 to 1");
-    add(group, "averages of a schedule-free optimizer", [&](const std::string& key) -> Terms {
+    add(group, kScheduleFree, [&](const std::string& key) -> Terms {
       const Value* z = kept(key, "z");
       if (z == nullptr || !training || *beta == 1) return {{}};
       return {{std::nullopt, 1 / *beta}, {*z, 1 - 1 / *beta}};
+    });
+  }
+
+  // Adds x, which the reference versions of schedule-free optimizers keep.
+  void schedule_free_reference(const OptimizerState::Group& group) {
+    add(group, kScheduleFree, [&](const std::string& key) -> Terms {
+      const Value* x = kept(key, "x");
+      return {x == nullptr ? AverageTerm{} : AverageTerm{*x}};
     });
   }
 
@@ -177,12 +198,23 @@ class OfStates {
   bool all_ = true;
 };
 
+std::string place_in(const hf::FoundModel& model, const std::string& name) {
+  return model.place.empty() ? name : cat(model.place, ".", name);
+}
+
 class Search {
  public:
   explicit Search(const Value& content) : content_(content) {}
 
   std::vector<AverageSource> run() {
     for (const hf::FoundModel& model : models_of(content_, true)) add_model(model);
+    for (const hf::FoundModel& model : hf::find_models(content_, false)) {
+      for (const LitEma& ema : lit_emas(model.tensors)) {
+        if (!ema.problem.empty())
+          throw Error(ErrorCode::kKey,
+                      cat(quote(place_in(model, ema.front), 200), ": ", ema.problem));
+      }
+    }
     for (const StatePart& part : state_parts_of(content_)) {
       if (part.is_optimizer()) add_optimizer(part);
     }
@@ -194,7 +226,8 @@ class Search {
   void add_model(const hf::FoundModel& model) {
     AverageSource source;
     source.place = model.place;
-    source.what = "averages of weights";
+    source.what = model.part ? "averages of LitEma" : "averages of weights";
+    source.part = model.part.value_or("");
     source.model = true;
     for (const auto& [key, value] : members_of(model.tensors))
       source.averages.push_back({*key.as_string(), {{value}}});
@@ -243,6 +276,7 @@ class Search {
 
   void add_lists(const Value& value, std::size_t level) {
     if (level > kMaxLevels) return;
+    if (member(value, "schedulefree_state") != nullptr) throw schedule_free_wrapper();
     if (const Value* list = member(value, "shadow_params"); list != nullptr && is_sequence(*list)) {
       KeyPath path = at_;
       path.emplace_back("shadow_params");
@@ -275,6 +309,39 @@ class Search {
   std::vector<AverageSource> out_;
 };
 
+// Adds what LitEma keeps in models, or takes it out of them.
+void add_lit_emas(const Value& content, bool averages, std::vector<hf::FoundModel>& models) {
+  for (const hf::FoundModel& model : hf::find_models(content, false)) {
+    std::vector<std::string> fronts;
+    for (LitEma& ema : lit_emas(model.tensors)) {
+      if (!ema.problem.empty()) continue;
+      fronts.push_back(ema.front);
+      if (averages)
+        models.push_back({place_in(model, ema.front), std::move(ema.averages), 0, ema.part});
+    }
+    const auto own = std::ranges::find(models, model.place, &hf::FoundModel::place);
+    if (!averages && !fronts.empty() && own != models.end())
+      own->tensors = without_fronts(own->tensors, fronts);
+  }
+}
+
+// Takes the name of a wrapper, as timm's ModelEmaV3 is, from averages whose model is not wrapped.
+void strip_module(const Value& content, std::vector<hf::FoundModel>& averages) {
+  const std::string front = cat(kModule, ".");
+  const std::vector<hf::FoundModel> models = models_of(content, false);
+  for (hf::FoundModel& average : averages) {
+    const std::vector<std::string> names = hf::names_of(average.tensors);
+    const bool wrapped = !names.empty() && std::ranges::all_of(names, [&](const std::string& name) {
+      return name.starts_with(front) &&
+             std::ranges::any_of(models, [&](const hf::FoundModel& model) {
+               return member(model.tensors, name.substr(front.size())) != nullptr &&
+                      member(model.tensors, name) == nullptr;
+             });
+    });
+    if (wrapped) average.tensors = hf::tensors_below(average.tensors, kModule);
+  }
+}
+
 }  // namespace
 
 std::vector<hf::FoundModel> models_of(const Value& content, bool averages) {
@@ -287,6 +354,8 @@ std::vector<hf::FoundModel> models_of(const Value& content, bool averages) {
     if (module && holds == averages) model.tensors = hf::tensors_below(model.tensors, kModule);
     return holds != averages || (lightning && model.place == kAveraging);
   });
+  add_lit_emas(content, averages, models);
+  if (averages) strip_module(content, models);
   return models;
 }
 

@@ -27,6 +27,11 @@ std::string named(const std::string& key) {
   return key.empty() ? "the top level" : quote(key, kNameBytes);
 }
 
+// Returns whether averages of the tensors below `part` leave this one out.
+bool is_elsewhere(const std::string& name, const std::string& part) {
+  return !part.empty() && !name.starts_with(part + '.');
+}
+
 // Throws for parameters that `place` lacks.
 void require_all(const SomeNames& missing, const std::string& place) {
   if (missing.count() == 0) return;
@@ -54,6 +59,7 @@ class Replacing {
     out_.what = averages.what;
     out_.model = model.place;
     out_.listed = averages.listed && !given_;
+    part_ = averages.part;
     take_names(averages, model);
     for (const Leaf& leaf : leaves_of(content_)) leaves_.emplace(leaf.key, leaf);
     replace_all(model);
@@ -136,7 +142,8 @@ class Replacing {
       // The average of a parameter is also that of its further names.
       if (const auto tied = by_weight_.find(number); tied != by_weight_.end()) {
         put(model, name, tied->second);
-      } else if (is_buffer(name, source_.index().tensors[number].dtype)) {
+      } else if (is_elsewhere(name, part_) ||
+                 is_buffer(name, source_.index().tensors[number].dtype)) {
         out_.kept.push_back(name);
       } else {
         missing.add(quote(name, kNameBytes));
@@ -195,6 +202,7 @@ class Replacing {
   const std::optional<ParameterOrder>& given_;
   std::shared_ptr<arrays::ArraySource> own_;
   std::shared_ptr<arrays::ComputedTensors> made_;
+  std::string part_;
   std::map<std::string, Leaf> leaves_;
   std::map<std::string, std::vector<AverageTerm>> terms_;  // by name, until they are taken
   std::map<std::size_t, Value> by_weight_;                 // averages, by the tensor of the weight
@@ -220,7 +228,8 @@ Value with_buffers_of(const hf::FoundModel& model, const hf::FoundModel& average
     const bool has = member(averages.tensors, *key.as_string()) != nullptr;
     related = related || has;
     if (has) continue;
-    if (is_buffer(*key.as_string(), dense_tensor(value)->dtype)) {
+    if (is_elsewhere(*key.as_string(), averages.part.value_or("")) ||
+        is_buffer(*key.as_string(), dense_tensor(value)->dtype)) {
       beside.emplace_back(key, value);
     } else {
       missing.add(quote(*key.as_string(), kNameBytes));

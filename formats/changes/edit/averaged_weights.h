@@ -24,7 +24,7 @@ struct AveragedWeights {
   std::string model;              // the model that got them
   std::uint64_t taken = 0;        // parameters
   std::uint64_t computed = 0;     // of these, by a sum
-  std::vector<std::string> kept;  // buffers without an average
+  std::vector<std::string> kept;  // buffers, and other parts of the model, without an average
   std::string order;              // where names for ids come from; empty: names are stored
   bool listed = false;            // that order is an assumption: see AverageSource
 };
@@ -41,8 +41,8 @@ AveragedWeights averaged_weights(const Checkpoint& source, const Value& content,
                                  const std::optional<ParameterOrder>& given = std::nullopt);
 
 // Returns the tensors of the model `averages` and, behind them, the buffers of `model` that it
-// lacks, whose names go to `kept`; the tensors alone if the two share no name.  Throws: kKey if it
-// lacks a parameter.
+// lacks, and what it has no averages of (FoundModel::part), whose names go to `kept`; the tensors
+// alone if the two share no name.  Throws: kKey if it lacks a parameter.
 Value with_buffers_of(const hf::FoundModel& model, const hf::FoundModel& averages,
                       std::vector<std::string>& kept);
 

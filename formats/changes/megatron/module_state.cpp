@@ -35,6 +35,25 @@ bool is_number(const Value* value, double number) {
   return value->as_int() && static_cast<double>(*value->as_int()) == number;
 }
 
+// Refuses the optimizer that Megatron-Core's --ckpt-format torch saves beside a rank's model: flat
+// buffers, in an order that the files do not tell.  Source: get_parameter_state_dp_zero() of
+// megatron/core/optimizer/distrib_optimizer.py.
+void refuse_rank_buffers(const Value& content, const std::string& path) {
+  for (const Leaf& leaf : leaves_of(content)) {
+    const auto* const last =
+        leaf.path.empty() ? nullptr : std::get_if<std::string>(&leaf.path.back());
+    if (last == nullptr || *last != "buckets_coalesced") continue;
+    const KeyPath place(leaf.path.begin(), leaf.path.end() - 1);
+    throw Error(
+        ErrorCode::kUnsupported,
+        cat(path, ": ", place.empty() ? "the top level" : quote(joined(place), 200),
+            " is the optimizer of a rank, in buffers that do not tell where a parameter is; "
+            "Megatron's own command of the training converts the checkpoint, with --load PATH "
+            "--ckpt-convert-format torch_dist --ckpt-convert-save OUT; to go on without the "
+            "optimizer: --exclude '**distrib_optim**'"));
+  }
+}
+
 // Checks that each state has its parameter's shape.
 void check_states(const ModuleState& state, const std::string& path) {
   std::unordered_map<std::string_view, const arrays::Array*> parameters;
@@ -101,6 +120,7 @@ class StateDictReader {
       : source_(source), content_(content), made_(made) {}
 
   ModuleState run() {
+    refuse_rank_buffers(content_, source_.description().path);
     std::size_t models = 0;
     std::set<std::string> taken;
     for (const StatePart& part : state_parts_of(content_)) {

@@ -87,9 +87,13 @@ constexpr std::array kNames = {
                  kType, kTorchao},
     ProducerName{"torchao.quantization.quant_primitives", "MappingType.ASYMMETRIC", kType,
                  kTorchao},
-    // FP8 parameters with one scale.
+    // FP8 parameters.
     ProducerName{"transformer_engine.pytorch.tensor.float8_tensor",
                  "_make_float8_tensor_in_reduce_ex", kMaker, kEngine},
+    ProducerName{"transformer_engine.pytorch.tensor.float8_blockwise_tensor",
+                 "_make_float8_blockwise_tensor_in_reduce_ex", kMaker, kEngine},
+    ProducerName{"transformer_engine.pytorch.tensor.float8_blockwise_tensor",
+                 "Float8BlockQuantizer", kInstances, kEngine},
     ProducerName{"transformer_engine.pytorch.constants", "DType", kCalled, kEngine},
     ProducerName{"transformer_engine.pytorch.constants", "DType.kFloat8E4M3", kType, kEngine},
     ProducerName{"transformer_engine.pytorch.constants", "DType.kFloat8E5M2", kType, kEngine},

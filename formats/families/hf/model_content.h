@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,6 +20,8 @@ struct FoundModel {
   std::string place;         // its key in the checkpoint; empty: the top level
   Value tensors;             // a mapping of names to tensors
   std::uint64_t values = 0;  // the number of its other members, which are left out
+  // Averages of the tensors below this name alone; empty: of any.
+  std::optional<std::string> part = std::nullopt;
 };
 
 // Returns the model of `content` at `place`, or the only model if `place` is empty.

@@ -22,6 +22,7 @@ constexpr std::size_t kRun = 4096;
 // Entries of the tables of codes of 8 and of 4 bits.
 constexpr std::size_t kByteTable = 256;
 constexpr std::size_t kNibbleTable = 16;
+constexpr std::int64_t kTile = 128;  // of Float8BlockwiseQTensor
 
 struct LowBitClass {
   std::string_view module;
@@ -82,47 +83,77 @@ std::optional<DType> engine_dtype(const Value& value) {
   return std::nullopt;
 }
 
-// Returns Transformer Engine's tensor:
-// _make_float8_tensor_in_reduce_ex(data, fp8_dtype, scale_inv, dtype, shape, data_transpose).
+// Where the arguments of a call that makes a tensor of Transformer Engine's are.
+struct EngineCall {
+  std::string_view name;
+  std::string_view cls;
+  std::size_t count;
+  std::size_t data, code, scale, dtype, shape, transpose;
+  bool tiles;
+};
+constexpr std::array kEngineCalls = {
+    EngineCall{"_make_float8_tensor_in_reduce_ex", "float8_tensor.Float8Tensor", 6, 0, 1, 2, 3, 4,
+               5, false},
+    EngineCall{"_make_float8_blockwise_tensor_in_reduce_ex",
+               "float8_blockwise_tensor.Float8BlockwiseQTensor", 10, 1, 5, 2, 6, 0, 3, true},
+};
+constexpr std::size_t kTwoDimensions = 8;  // the argument of blocks
+
+// Returns the shape of the scales that are used.
+std::vector<std::int64_t> scales_of(const std::vector<std::int64_t>& shape, bool tiles) {
+  if (!tiles) return {1};
+  const std::int64_t columns = shape.empty() ? 1 : shape.back();
+  const auto rows = columns == 0 ? 0 : static_cast<std::int64_t>(numel_of(shape)) / columns;
+  return {(rows + kTile - 1) / kTile, (columns + kTile - 1) / kTile};
+}
+
+// Returns Transformer Engine's tensor of one of the calls above.
 std::optional<LowBitTensor> engine_tensor(const ObjectData& object) {
   constexpr std::string_view kTensors = "transformer_engine.pytorch.tensor.";
-  constexpr std::string_view kFloat8 = "_make_float8_tensor_in_reduce_ex";
   const GlobalName* const name = object.callable.as_global();
   if (object.by_new || name == nullptr || !name->module.starts_with(kTensors) ||
       !name->name.starts_with("_make_"))
     return std::nullopt;
   const std::string cls = "Transformer Engine's tensor of " + name->module;
-  if (name->name != kFloat8) {
+  const auto* const call = std::ranges::find(kEngineCalls, name->name, &EngineCall::name);
+  const auto args = object.args.items();
+  // Blocks of one dimension are those of activations.
+  if (call == kEngineCalls.end() ||
+      (call->tiles && args.size() == call->count && args[kTwoDimensions].as_bool() == false)) {
     throw Error(ErrorCode::kUnsupported,
                 cat(cls,
                     ", which only that library takes apart; load it there, and save its "
                     "dequantize()"));
   }
-  const auto args = object.args.items();
-  const GlobalName* const dtype = args.size() != 6 ? nullptr : args[3].as_global();
+  const bool whole = args.size() == call->count;
+  const GlobalName* const dtype = whole ? args[call->dtype].as_global() : nullptr;
   const auto type = dtype == nullptr || dtype->module != "torch"
                         ? std::nullopt
                         : dtype_from_torch_name(dtype->name);
-  const auto code = args.size() != 6 ? std::nullopt : engine_dtype(args[1]);
-  const auto shape = args.size() != 6 ? std::nullopt : shape_of(args[4]);
+  const auto code = whole ? engine_dtype(args[call->code]) : std::nullopt;
+  const auto shape = whole ? shape_of(args[call->shape]) : std::nullopt;
   if (!type || !code || !shape || !can_cast(DType::kFloat32, *type))
     throw Error(ErrorCode::kMetaType, cat(cls, ": lacks a type, a float8 type or a size"));
-  if (args[0].is_none() && !args[5].is_none()) {
+  if (args[call->data].is_none() && !args[call->transpose].is_none()) {
     throw Error(ErrorCode::kUnsupported,
                 cat(cls, ": holds only its transpose; load it there, and save its dequantize()"));
   }
   LowBitTensor tensor;
-  tensor.cls = "transformer_engine.pytorch.tensor.float8_tensor.Float8Tensor";
+  tensor.cls = cat(kTensors, call->cls);
+  tensor.tile = call->tiles ? kTile : 0;
   tensor.dtype = *type;
   tensor.shape = *shape;
   tensor.code = *code;
-  tensor.codes = part_of(cls, &args[0], "data", DType::kUInt8);
-  tensor.scale = part_of(cls, &args[2], "scale_inv", DType::kFloat32);
-  if (tensor.codes.shape != tensor.shape || numel_of(tensor.shape) == 0 ||
-      tensor.scale.shape != std::vector<std::int64_t>{1}) {
-    throw Error(ErrorCode::kShape, cat(cls, ": data have shape ", shape_text(tensor.codes.shape),
-                                       " and scale_inv ", shape_text(tensor.scale.shape),
-                                       ", expected ", shape_text(tensor.shape), " and [1]"));
+  tensor.codes = part_of(cls, &args[call->data], "data", DType::kUInt8);
+  tensor.scale = part_of(cls, &args[call->scale], "scale_inv", DType::kFloat32);
+  const std::vector<std::int64_t> scales = scales_of(tensor.shape, call->tiles);
+  std::vector<std::int64_t> has = tensor.scale.shape;
+  if (call->tiles && has.size() == 2) has[1] = std::min(has[1], scales[1]);  // without padding
+  if (tensor.codes.shape != tensor.shape || numel_of(tensor.shape) == 0 || has != scales) {
+    throw Error(ErrorCode::kShape,
+                cat(cls, ": data have shape ", shape_text(tensor.codes.shape), " and scale_inv ",
+                    shape_text(tensor.scale.shape), ", expected ", shape_text(tensor.shape),
+                    " and ", shape_text(scales)));
   }
   return tensor;
 }
@@ -138,6 +169,9 @@ class LowBitSource : public ByteSource {
         nibbles_(tensor.nibbles),
         numel_(numel_of(tensor.shape)),
         block_(numel_ / static_cast<std::uint64_t>(tensor.scale.shape[0])),
+        tile_(static_cast<std::uint64_t>(tensor.tile)),
+        columns_(tensor.shape.empty() ? 1 : static_cast<std::uint64_t>(tensor.shape.back())),
+        scale_shape_(tensor.scale.shape),
         codes_(std::move(codes)),
         scale_(std::move(scale)),
         table_(std::move(table)) {}
@@ -173,6 +207,10 @@ class LowBitSource : public ByteSource {
   void check() const {
     check(codes_);
     check(scale_);
+    if (tile_ != 0) {
+      tiles_.resize(static_cast<std::size_t>(numel_of(scale_shape_)));
+      read_elements(scale_, 0, std::as_writable_bytes(std::span(tiles_)));
+    }
     if (!table_) return;
     check(*table_);
     std::vector<float> entries(nibbles_ ? kNibbleTable : kByteTable);
@@ -203,18 +241,34 @@ class LowBitSource : public ByteSource {
     std::array<float, kRun> values{};
     const auto floats = std::span(values).first(static_cast<std::size_t>(count));
     read_codes(first, floats);
-    // The scales of the blocks that hold these elements; a block may be one element.
-    std::array<float, kRun> scales{};
-    const std::uint64_t begin = first / block_;
-    const auto used =
-        std::span(scales).first(static_cast<std::size_t>((first + count - 1) / block_ - begin + 1));
-    read_elements(scale_, begin, std::as_writable_bytes(used));
-    for (std::size_t i = 0; i < floats.size(); ++i)
-      floats[i] *= used[static_cast<std::size_t>((first + i) / block_ - begin)];
+    if (tile_ != 0) {
+      scale_tiles(first, floats);
+    } else {
+      scale_runs(first, floats);
+    }
     if (dtype_ == DType::kFloat32) {
       std::memcpy(out.data(), floats.data(), out.size());
     } else {
       cast(DType::kFloat32, std::as_bytes(floats), dtype_, out);
+    }
+  }
+
+  void scale_runs(std::uint64_t first, std::span<float> floats) const {
+    // The scales of the blocks that hold these elements; a block may be one element.
+    std::array<float, kRun> scales{};
+    const std::uint64_t begin = first / block_;
+    const auto used = std::span(scales).first(
+        static_cast<std::size_t>((first + floats.size() - 1) / block_ - begin + 1));
+    read_elements(scale_, begin, std::as_writable_bytes(used));
+    for (std::size_t i = 0; i < floats.size(); ++i)
+      floats[i] *= used[static_cast<std::size_t>((first + i) / block_ - begin)];
+  }
+  void scale_tiles(std::uint64_t first, std::span<float> floats) const {
+    const auto in_row = static_cast<std::uint64_t>(scale_shape_[1]);
+    for (std::size_t i = 0; i < floats.size(); ++i) {
+      const std::uint64_t row = (first + i) / columns_ / tile_;
+      const std::uint64_t column = (first + i) % columns_ / tile_;
+      floats[i] *= tiles_[static_cast<std::size_t>(row * in_row + column)];
     }
   }
 
@@ -245,11 +299,15 @@ class LowBitSource : public ByteSource {
   bool nibbles_;
   std::uint64_t numel_;
   std::uint64_t block_;  // elements per scale
+  std::uint64_t tile_;   // rows and columns per scale; 0: block_ counts
+  std::uint64_t columns_;
+  std::vector<std::int64_t> scale_shape_;
   ChunkData codes_;
   ChunkData scale_;
   std::optional<ChunkData> table_;
   mutable std::once_flag checked_;
   mutable std::vector<float> entries_;  // entries of the table, once `checked_`
+  mutable std::vector<float> tiles_;    // all scales of tiles, once `checked_`
 };
 
 }  // namespace

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads optimizer states that torchao keeps in 8 or 4 bits per element, with a scale for each
-// block, and Transformer Engine's FP8 parameters, with one scale, as the floating tensors that they
-// represent, like torch.distributed.checkpoint.
+// block, and Transformer Engine's FP8 parameters, with one scale or one for each 128 rows and
+// columns, as the floating tensors that they represent, like torch.distributed.checkpoint.
 // Source: torchao/optim/subclass_8bit.py, subclass_4bit.py, subclass_fp8.py and quant_utils.py of
-// torchao 0.18; transformer_engine/pytorch/tensor/float8_tensor.py and
-// storage/float8_tensor_storage.py of Transformer Engine 2.20; docs/formats/dcp.md.
+// torchao 0.18; transformer_engine/pytorch/tensor/float8_tensor.py, float8_blockwise_tensor.py and
+// storage/ of Transformer Engine 2.20; docs/formats/dcp.md.
 #pragma once
 
 #include <optional>
@@ -28,6 +28,9 @@ struct LowBitTensor {
   std::optional<TensorValue> table;   // float32; none: the codes are floats
   DType code = DType::kFloat8E4M3FN;  // of codes that are floats
   bool nibbles = false;
+  // Rows and columns with one element of `scale`, a matrix that may have more columns than are
+  // used; 0: runs have one.
+  std::int64_t tile = 0;
 };
 
 // Returns nothing if `value` is not of such a class.  Lifetime: that of `value`.

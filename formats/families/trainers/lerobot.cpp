@@ -86,12 +86,16 @@ class JsonFile : public StoredCheckpoint {
     for (Leaf& leaf : leaves_of(content_)) {
       KeyPath whole = below;
       whole.insert(whole.end(), leaf.path.begin(), leaf.path.end());
-      index_.add(ValueEntry{joined(whole), whole, {0, 0, values_.size(), 0}});
-      values_.push_back(std::move(leaf.value));
+      add(whole, std::move(leaf.value));
     }
   }
 
   const Value& content() const { return content_; }
+  // Adds a value that no file has.
+  void add(const KeyPath& path, Value value) {
+    index_.add(ValueEntry{joined(path), path, {0, 0, values_.size(), 0}});
+    values_.push_back(std::move(value));
+  }
 
   ChunkData chunk(const TensorEntry& tensor, std::size_t /*chunk*/) const override {
     throw Error(ErrorCode::kKey, cat(description_.path, ": holds no tensor ", quote(tensor.key)));
@@ -227,11 +231,13 @@ class Reader {
            .file = front + missing});
     }
     std::optional<std::set<std::string>> listed;
+    JsonFile* beside = nullptr;
     if (folder.has(kGroups)) {
       guarded(front + kGroups, [&] {
         auto groups = std::make_unique<JsonFile>(folder.path() / kGroups, KeyPath{"param_groups"});
         listed = in_context(groups->description().path,
                             [&] { return listed_parameters(groups->content()); });
+        beside = groups.get();
         parts_.push_back({.checkpoint = std::move(groups), .name = name, .folder = front});
       });
     }
@@ -239,6 +245,9 @@ class Reader {
     guarded(front + kOptimizer, [&] {
       auto state = safetensors::open_file(folder.path() / kOptimizer);
       for (const TensorEntry& tensor : state->index().tensors) check_key(tensor.key, listed);
+      // An optimizer without states has them all the same for PyTorch.
+      if (state->index().tensors.empty() && beside != nullptr)
+        beside->add(KeyPath{"state"}, Value::dict({}));
       parts_.push_back(
           {.checkpoint = std::move(state), .name = name, .folder = front, .separator = kSeparator});
     });
@@ -401,9 +410,6 @@ std::unique_ptr<Output> plan(const Checkpoint& source, const Value& content,
     const Value& optimizer = state.optimizers[0];
     std::vector<Value::Entry> tensors;
     if (const Value* states = member(optimizer, "state")) add_state(*states, "state", tensors);
-    if (tensors.empty())
-      throw Error(ErrorCode::kUnsupported,
-                  "its optimizer has no state, which LeRobot's file needs");
     for (const auto& model : state.models) output->add_tensors(cat(kModel, "/", kWeights), model);
     output->add_tensors(in_state(kOptimizer), Value::dict(std::move(tensors)));
     output->add_json(

@@ -36,9 +36,14 @@ class Foreign : public testing::Test {
 
 TEST_F(Foreign, orbax_is_named_with_its_tree_and_a_command) {
   const fs::path ocdbt = test::data_path("producers/orbax_ocdbt");
-  expect_named(ocdbt, "is an Orbax checkpoint of JAX (zarr3) of 3 arrays by its _METADATA");
+  expect_named(ocdbt,
+               "is an Orbax checkpoint of JAX (zarr3) of 3 arrays by its _METADATA: "
+               "params.dense.bias [4], params.dense.kernel [3,4], step [], and no");
   expect_named(ocdbt, kOrbax);
-  expect_named(test::data_path("producers/orbax_zarr"), "of JAX (zarr) of 3 arrays");
+  // Beside OCDBT, zarr describes each array.
+  expect_named(test::data_path("producers/orbax_zarr"),
+               "of JAX (zarr) of 3 arrays by its _METADATA: params.dense.bias bfloat16 [4], "
+               "params.dense.kernel <f4 [3,4], step <i4 [], and no");
 }
 
 TEST_F(Foreign, a_step_names_its_tree) {
@@ -61,6 +66,22 @@ TEST_F(Foreign, a_tree_that_cannot_be_read_is_not_counted) {
     test::write_file(folder / "_METADATA", text);
     expect_named(folder, "is an Orbax checkpoint of JAX, and no C++ library reads it");
   }
+}
+
+TEST_F(Foreign, of_many_arrays_the_first_are_listed) {
+  const fs::path folder = copied("orbax_zarr");
+  std::string tree;
+  for (int i = 0; i < 30; ++i) {
+    const std::string name = std::to_string(i);
+    tree += (i == 0 ? "" : ",") + ("\"" + name) + R"(": {"key_metadata": [{"key": "w"}, {"key": )" +
+            name + R"(}], "value_metadata": {"write_shape": [2]}})";
+  }
+  test::write_file(folder / "_METADATA", "{\"tree_metadata\": {" + tree + "}}");
+  expect_named(folder, "of 30 arrays by its _METADATA: w.0 [2], w.1 [2], ");
+  expect_named(folder, "w.19 [2] and 10 more, and no C++ library reads it");
+  fs::create_directory(folder / "w.0");
+  test::write_file(folder / "w.0" / "zarr.json", R"({"data_type": "float16"})");
+  expect_named(folder, "_METADATA: w.0 float16 [2], w.1 [2], ");
 }
 
 TEST_F(Foreign, files_of_these_names_alone_are_not_such_a_folder) {

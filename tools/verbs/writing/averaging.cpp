@@ -73,7 +73,7 @@ void note_kept_buffers(const std::vector<std::string>& kept, ReportExtras& extra
   if (kept.empty()) return;
   formats::SomeNames names(kMostNames);
   for (const std::string& name : kept) names.add(formats::quote(name, 200));
-  extras.lines.push_back(cat("kept: ", counted(kept.size(), "buffer"),
+  extras.lines.push_back(cat("kept: ", counted(kept.size(), "tensor"),
                              ", which averages have none of: ", names.text()));
 }
 

@@ -220,11 +220,11 @@ class EngineTensorTest : public testing::TestWithParam<const char*> {
     data.source->read_at(data.storage_offset, out);
     return out;
   }
-  // The object of the first tensor in the folder, with an argument replaced.
-  static Value edited(std::size_t argument, const Value& value) {
+  // The object of a tensor in the folder, with an argument replaced.
+  static Value edited(std::size_t argument, const Value& value,
+                      const std::string& key = "model.e4m3") {
     const auto checkpoint = open_checkpoint(folder() / GetParam());
-    const auto found =
-        std::ranges::find(checkpoint->index().tensors, "model.e4m3", &TensorEntry::key);
+    const auto found = std::ranges::find(checkpoint->index().tensors, key, &TensorEntry::key);
     const Location place = found->chunks.location(0);
     const auto file = file_at(folder() / GetParam() / "__0_0.distcp");
     const TorchFile item = read_torch_file(SourceRange(file, place.offset, place.length));
@@ -243,7 +243,8 @@ class EngineTensorTest : public testing::TestWithParam<const char*> {
 TEST_P(EngineTensorTest, elements_are_those_that_it_dequantizes_to) {
   const auto checkpoint = open_checkpoint(folder() / GetParam());
   const auto truth = open_checkpoint(folder() / "truth.pt");
-  for (const std::string key : {"model.e4m3", "model.e5m2", "model.bias"})
+  for (const std::string key :
+       {"model.e4m3", "model.e5m2", "model.blocks", "model.stacked_blocks", "model.bias"})
     EXPECT_EQ(bytes_of(*checkpoint, key), bytes_of(*truth, key)) << key;
   EXPECT_TRUE(checkpoint->verify({}).findings.empty());
 }
@@ -262,6 +263,43 @@ TEST_P(EngineTensorTest, parts_that_do_not_match_are_refused) {
   expect_refused(ErrorCode::kMetaType, "lacks a type", 3, Value::integer(7));
   expect_refused(ErrorCode::kShape, "data have shape [8, 32]", 4,
                  Value::tuple({Value::integer(256)}));
+}
+
+TEST_P(EngineTensorTest, parts_of_blocks_are_read_at_any_byte) {
+  const auto checkpoint = open_checkpoint(folder() / GetParam());
+  const auto truth = open_checkpoint(folder() / "truth.pt");
+  const std::string key = "model.blocks";
+  const std::vector<std::byte> whole = bytes_of(*truth, key);
+  const auto found = std::ranges::find(checkpoint->index().tensors, key, &TensorEntry::key);
+  const ChunkData data = checkpoint->chunk(*found, 0);
+  // Over the ends of tiles, of rows, and of what is computed at once.
+  for (const std::size_t at : {253U, 2U * 132U * 127U, 8191U, 2U * 132U * 130U - 300U}) {
+    std::vector<std::byte> some(299);
+    data.source->read_at(data.storage_offset + at, some);
+    EXPECT_TRUE(std::equal(some.begin(), some.end(), whole.begin() + static_cast<long>(at))) << at;
+  }
+}
+
+TEST_P(EngineTensorTest, parts_of_blocks_that_do_not_match_are_refused) {
+  const auto refused = [](ErrorCode code, std::string_view said, std::size_t argument,
+                          const Value& value) {
+    test::expect_error(code, said,
+                       [&] { low_bit_tensor(edited(argument, value, "model.blocks")); });
+  };
+  const Value whole = edited(10, Value(), "model.blocks");
+  ASSERT_TRUE(low_bit_tensor(whole));
+  EXPECT_EQ(low_bit_tensor(whole)->tile, 128);
+  const auto args = whole.as_object()->args.items();
+  refused(ErrorCode::kMetaType, "has no tensor 'data'", 1, Value());
+  refused(ErrorCode::kMetaType, "has no tensor 'scale_inv'", 2, Value());
+  refused(ErrorCode::kMetaType, "lacks a type", 5, Value());
+  refused(ErrorCode::kDtype, "data is float32, expected uint8", 1, args[2]);
+  refused(ErrorCode::kShape, "expected [132, 130] and [2, 2]", 0,
+          Value::tuple({Value::integer(132), Value::integer(130)}));
+  const Value other = edited(9, Value(), "model.stacked_blocks");
+  refused(ErrorCode::kShape, "scale_inv [1, 2], expected [130, 132] and [2, 2]", 2,
+          other.as_object()->args.items()[2]);
+  refused(ErrorCode::kUnsupported, "only that library takes apart", 8, Value::boolean(false));
 }
 
 TEST_P(EngineTensorTest, its_other_forms_are_refused_by_name) {

@@ -61,7 +61,9 @@ class Averaging : public CliTest {
 };
 
 TEST_F(Averaging, averages_are_those_that_each_library_puts_in_place) {
-  for (const std::string name : {"nemo", "automodel", "averaged_model", "diffusers", "torch_ema"}) {
+  for (const std::string name :
+       {"nemo", "automodel", "averaged_model", "diffusers", "torch_ema", "timm_v2_module",
+        "timm_v3_module", "schedule_free_reference", "wrapped_reference"}) {
     const CliResult result = taken(average(name));
     EXPECT_EQ(result.status, 0) << result.err;
     EXPECT_EQ(differs(path("out.pt"), name, {"-k", "model.**"}), 0) << name;
@@ -86,6 +88,54 @@ TEST_F(Averaging, averages_that_follow_from_an_optimizer_are_computed) {
     ASSERT_EQ(run_cli({"export", average(name), path("hf"), "--ema", "--force"}).status, 0);
     EXPECT_EQ(differs(path("hf"), name, {"--strip-prefix-b", "model", "--atol", "6e-8"}), 0);
   }
+}
+
+TEST_F(Averaging, averages_beside_a_state_dict_are_taken) {
+  for (const std::string name : {"timm_v2", "timm_v3", "lit_ema", "lit_ema_all"}) {
+    const CliResult result = taken(average(name));
+    EXPECT_EQ(result.status, 0) << result.err;
+    const std::vector<std::string> weights = {"-k", "state_dict.**"};
+    EXPECT_EQ(differs(path("out.pt"), name, weights), 0) << name;
+    EXPECT_EQ(differs(average(name), name, weights), 1) << name;
+    for (const bool asked : {true, false}) {
+      std::vector<std::string> words = {"export", average(name), path("hf"), "--force"};
+      if (asked) words.emplace_back("--ema");
+      const CliResult made = run_cli(words);
+      ASSERT_EQ(made.status, 0) << made.err;
+      EXPECT_EQ(differs(path("hf"), name,
+                        {"--strip-prefix-b", "state_dict", "--exclude", "model_ema.**"}),
+                asked ? 0 : 1)
+          << name;
+      EXPECT_THAT(run_cli({"inspect", path("hf")}).out, Not(HasSubstr("model_ema")));
+    }
+  }
+}
+
+TEST_F(Averaging, names_without_dots_are_those_of_the_only_tensors_they_can_be_of) {
+  EXPECT_THAT(taken(average("lit_ema")).out,
+              HasSubstr("averages: 'state_dict.model_ema', averages of LitEma, for 8 parameters of "
+                        "'state_dict'\nkept: 8 tensors, which averages have none of: 'betas'"));
+  EXPECT_THAT(run_cli({"export", average("lit_ema"), path("hf")}).out,
+              HasSubstr("left out: 'state_dict.model_ema': averages of weights, --ema takes them"));
+  refused(without("lit_ema", "state_dict.model.diffusion_model.2.weight"),
+          "'state_dict.model_ema': holds an average of 'diffusion_model2weight', and no tensor of "
+          "'model' has that name without dots");
+  refused(without("lit_ema", "state_dict.model_ema.diffusion_model2weight"),
+          "holds no average of 'model.diffusion_model.2.weight'");
+  refused(without("lit_ema", "state_dict.model.**"), "has that name without dots");
+  ASSERT_EQ(
+      run_cli({"rename", average("lit_ema"), path("renamed.pt"), "--rename",
+               "state_dict.first_stage_model.0.weight=state_dict.model.diffusion_model.0weight"})
+          .status,
+      0);
+  refused(path("renamed.pt"),
+          "which both 'model.diffusion_model.0.weight' and 'model.diffusion_model.0weight' are "
+          "without dots");
+}
+
+TEST_F(Averaging, wrappers_that_do_not_save_their_momentum_are_named) {
+  for (const char* name : {"wrapped", "wrapped_otherwise"})
+    refused(average(name), "a ScheduleFreeWrapper does not save its momentum");
 }
 
 TEST_F(Averaging, a_schedule_free_optimizer_in_evaluation_has_put_them_in_place) {
@@ -122,7 +172,7 @@ TEST_F(Averaging, the_report_says_what_was_taken_kept_and_assumed) {
               HasSubstr("averages: 'optimizer_states.0.ema', averages of NeMo's EMAOptimizer, for "
                         "8 parameters of 'model'\n"
                         "names: of ids, by the order of the model 'model'; shapes agree\n"
-                        "kept: 3 buffers, which averages have none of: '1.running_mean', "
+                        "kept: 3 tensors, which averages have none of: '1.running_mean', "
                         "'1.running_var', '1.num_batches_tracked'\n"));
   EXPECT_THAT(taken(average("diffusers")).out,
               HasSubstr("assumed: the list has no names, and its order is that of the model "
