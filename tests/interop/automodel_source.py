@@ -21,29 +21,26 @@ import transformers
 from torch.overrides import TorchFunctionMode
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
+import fla_modules
 import tiny_models
 from learn_maps import Sizes
 from trainer_family import Family
+
+fla_modules.install()
 
 PRODUCER, VERSION = "NeMo Automodel", "nemo-automodel 0.7"
 MODELS = "nemo_automodel.components.models."
 BY_HAND, CHECKS = {}, {}
 SCALES = "its adapter multiplies the experts by a scale of each, which the way back does not know"
-KERNELS = "its model is made with flash-linear-attention alone, which is not installed"
 UNMADE = "no small model is made of its configuration here: it lacks "
 REASONS = {
     "bagel": UNMADE + "the vision tower",
-    "deepseek_v41": "its model is made with a tokenizer alone",
     "diffusion_gemma": SCALES, "gemma4_moe": SCALES,
     "gemma4_unified": "no small model is made of its configuration here, which describes each layer",
-    "hunyuan_image3": "its projections of images have the published sizes alone",
-    "kimi_k3": KERNELS, "kimi_linear": KERNELS,
-    "kimivl": "its adapter does not give lm_head the name that it came from",
     "mimo_v25": "its adapter writes the rows of fused attention in another order than the published files have",
     "ministral_bidirectional": "of its tensors `score.weight` alone has another name in the files, which `rename` gives",
     "mistral3": "its models have the names of the files; the adapter reads FP8",
     "mistral3_vlm": "its models have the names of the files; the adapter reads FP8",
-    "muse_glimmer": "its adapter adds the frequencies of rotary embeddings, which it computes",
     "nemotron_omni": UNMADE + "the language model",
     "qwen3_8_flash_next": UNMADE + "the kind of rotary embedding",
     "qwen_image_edit": "an adapter between models, not of state dicts",
@@ -73,13 +70,13 @@ class OnCpu(TorchFunctionMode):
 
 
 def shrink(config, sizes, own):
-    """Small sizes in a configuration and those inside it, where it has them, and `own` beside them."""
+    """Small sizes in a configuration and those inside it, where it has them, and `own` beside them, where functions make values of it."""
     for name, size in (tiny_models.SIZES | sizes | own).items():
         if isinstance(vars(config).get(name), transformers.PretrainedConfig):
             continue
         try:
             if name in own or (hasattr(config, name) and not isinstance(getattr(config, name), (dict, tuple))):
-                setattr(config, name, size)
+                setattr(config, name, size(config) if callable(size) else size)
         except Exception:   # follows from others, or differs between layers: each model has errors of its own
             pass
     for name in ("layer_types", "mlp_layer_types"):
@@ -107,9 +104,10 @@ def model(variant):
         else:
             config = CONFIG_MAPPING[config]()
         config = shrink(config, sizes, own)
-        config.architectures = [cls]
+        config.architectures = [cls.rpartition(".")[2]]
         torch.cuda.current_device = lambda: 0
-        code = getattr(importlib.import_module(f"{MODELS}{folder}.model"), cls)
+        module, _, name = cls.rpartition(".")
+        code = getattr(importlib.import_module(f"{MODELS}{folder}.{module or 'model'}"), name)
         transformers.PreTrainedModel.init_weights = lambda *args, **kwargs: None   # elements are of no interest
         with OnCpu():
             whole = code.from_config(config) if hasattr(code, "from_config") else code(config)
@@ -129,15 +127,31 @@ OTHER = SMALL | {"num_hidden_layers": 5, "hidden_size": 24, "moe_intermediate_si
 LARGE = OTHER | {"num_hidden_layers": 12, "num_experts": 12, "n_routed_experts": 12, "num_local_experts": 12}
 
 
-def family(name, what, *kinds, **more):
-    """`kinds`: (folder, class, configuration, model_type, sizes) of each model that the map is for; the last of a model_type has most."""
+def family(name, what, *kinds, computed=(), misnamed=None, said="", **more):
+    """`kinds`: (folder, class, configuration, model_type, sizes) of each model that the map is for; the last of a model_type has most.
+
+    `computed`: buffers that from_hf computes and to_hf leaves out.  `misnamed`: names that the model has, by those that from_hf gives instead.
+    """
+    misnamed = misnamed or {}
+
+    def adapter(variant):
+        code = converter(variant)
+
+        def from_hf(state):
+            own = code.from_hf(state)
+            if absent := {*computed, *misnamed} - own.keys():
+                raise ValueError(f"{name}: from_hf does not give {sorted(absent)}")
+            return {misnamed.get(k, k): v for k, v in own.items() if k not in computed}
+        return types.SimpleNamespace(to_hf=code.to_hf, from_hf=from_hf)
+
     def make():
         def variants(sizes):
             return [(folder, cls, config, sizes, own) for folder, cls, config, _, own in kinds]
         types_of = list(dict.fromkeys(kind[3] for kind in kinds))
         return Family(
-            name, f"NeMo Automodel's {what}, with its own names and layouts, to the published files", types_of,
-            converter, None, variants(SMALL) + variants(OTHER), variants(LARGE), own_shapes=lambda v: model(v)[0],
+            name, f"NeMo Automodel's {what}, with its own names and layouts, to the published files{said}", types_of,
+            adapter, None, variants(SMALL) + variants(OTHER), variants(LARGE), computed=computed,
+            own_shapes=lambda v: {k: shape for k, shape in model(v)[0].items() if k not in computed},
             variant_of={kind[3]: variant for kind, variant in zip(kinds, variants(LARGE))},
             covers=tuple(dict.fromkeys(kind[0] for kind in kinds)), **more)
     return make
@@ -158,6 +172,31 @@ MAMBA = {"num_hidden_layers": 12, "layers_block_type": ["mamba", "moe", "attenti
          "mamba_head_dim": 4, "ssm_state_size": 3, "n_groups": 2}
 AUDIO = {"downsample_hidden_size": 4, "output_dim": 16, "d_model": 16, "encoder_attention_heads": 2, "encoder_ffn_dim": 12, "encoder_layers": 2,
          "num_mel_bins": 16}
+KDA = {"linear_attn_config": lambda config: {"head_dim": 3, "num_heads": 5, "short_conv_kernel_size": 2,
+                                             "kda_layers": [n for n in range(1, config.num_hidden_layers + 1) if n % 3],
+                                             "full_attn_layers": list(range(3, config.num_hidden_layers + 1, 3))},
+       "num_shared_experts": 1, "num_experts_per_token": 2}
+K3_TEXT = KDA | {"routed_expert_hidden_size": 10, "attn_res_block_size": 2}
+K3_VISION = {"vt_num_attention_heads": 2, "vt_num_hidden_layers": 2, "vt_hidden_size": 12, "vt_intermediate_size": 14, "init_pos_emb_height": 3,
+             "init_pos_emb_width": 3, "init_pos_emb_time": 2, "qkv_hidden_size": 16, "mm_hidden_size": 12,
+             "_attn_implementation": "eager"}
+K3 = ("kimi_k3", "multimodal.KimiK3ForConditionalGeneration", "kimi_k3.config.KimiK3Config", "kimi_k3")
+UNET = ("hunyuan_image3", "HunyuanImage3ForCausalMM", "hunyuan_image3.config.HunyuanImage3Config", "hunyuan_image_3_moe")
+UNET_SIZES = {"hidden_size": 32, "patch_embed_hidden_dim": 64, "attention_head_dim": 6, "patch_size": 1, "vae": {"latent_channels": 3}}   # groups of 32
+
+
+def tokenizer(config):
+    """One whose texts are the numbers of its tokens."""
+    from tokenizers import Tokenizer, models
+    return lambda revision=None: transformers.PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel({str(n): n for n in range(30)}, "0")))
+
+
+# Tables of hashes have a row for each of the primes above the size of the vocabulary, added up.
+ENGRAMS = {"engram_layer_ids": [1, 3], "engram_num_embeddings": [40, 90], "engram_max_ngram_size": 3, "engram_vocab_size": 5, "engram_n_heads": 2,
+           "engram_head_dim": 7, "engram_compressed_vocab_size": 30}
+V41 = {"build_tokenizer": tokenizer, "text_config": ENGRAMS | {
+    "num_key_value_heads": 1, "o_groups": 2, "o_lora_rank": 5, "compress_ratios": [0, 0, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1], "kv_source_layer_ids": [2, 3, 4],
+    "index_source_layer_ids": [2, 3, 4], "candidate_source_layer_id": 4}}
 QKV = dict(parameters={"heads": '{ config = "num_attention_heads" }', "kv_heads": '{ config = "num_key_value_heads" }', "width": '{ config = "head_dim" }'},
            numbers=lambda v: {k: getattr(model(v)[2], n) for k, n in (("heads", "num_attention_heads"), ("kv_heads", "num_key_value_heads"), ("width", "head_dim"))},
            config=lambda v: {k: getattr(model(v)[2], k) for k in ("num_attention_heads", "num_key_value_heads", "head_dim")},
@@ -173,16 +212,33 @@ FAMILIES = [
            ("glm_moe_dsa", "GlmMoeDsaForCausalLM", "glm_moe_dsa.config.GlmMoeDsaConfig", "glm_moe_dsa", {}),
            ("qwen3_moe", "Qwen3MoeForCausalLM", "qwen3_moe", "qwen3_moe", {})),
     family("automodel-deepseek-v4-hf", "DeepSeek-V4", (*V4, RATIOS | {"num_nextn_predict_layers": 0}), (*V4, RATIOS)),
+    family("automodel-deepseek-v41-hf", "DeepSeek-V4.1",
+           ("deepseek_v41", "DeepseekV41ForCausalLM", "deepseek_v41.config.DeepseekV41Config", "deepseek_v41", V41), drops=["mtp.{rest:**}"],
+           said="; backwards without the draft model (mtp)"),
     family("automodel-ernie4-5-hf", "Ernie 4.5", ("ernie4_5", "Ernie4_5_MoeForCausalLM", "ernie4_5_moe", "ernie4_5_moe", ERNIE),
            sizes=Sizes(reshapes=[((1, -1), (-1,))])),
     family("automodel-glm5-next-hf", "GLM-5 Next", ("glm5_next", "Glm5NextForConditionalGeneration", "glm5_next.config.Glm5NextConfig", "glm5_next", {})),
     family("automodel-gpt-oss-hf", "GPT-OSS", ("gpt_oss", "GptOssForCausalLM", "gpt_oss", "gpt_oss", {})),
+    family("automodel-hunyuan-image3-hf", "transformer of HunyuanImage 3", (*UNET, UNET_SIZES),
+           drops=["vae.{rest:**}", "vision_model.{rest:**}", "vision_aligner.{rest:**}"], sizes=Sizes(swaps=True),
+           said="; backwards without the VAE and the vision encoder"),
     family("automodel-hy-hf", "Hunyuan 3 and MT2", ("hy_v3", "HYV3ForCausalLM", "hy_v3.config.HYV3Config", "hy_v3", {}),
            ("hy_mt2", "HyMT2ForCausalLM", "hy_mt2.config.HyMT2Config", "hy_mt2", {})),
     family("automodel-inkling-hf", "Inkling", ("inkling", "InklingForConditionalGeneration", "inkling.configuration.InklingConfig", "inkling_mm_model",
                                                  {"text_config": KINDS})),
     family("automodel-kimi-k2-5-hf", "Kimi K2.5", ("kimi_k25_vl", "KimiK25VLForConditionalGeneration", "kimi_k25_vl.model.KimiK25VLConfig", "kimi_k25", {}),
            dtype=torch.bfloat16),
+    family("automodel-kimi-k3-hf", "Kimi K3",
+           ("kimi_k3", "KimiK3ForCausalLM", "kimi_k3.config.KimiK3TextConfig", "kimi_linear", K3_TEXT | {"latent_moe_use_norm": False}),
+           (*K3, {"text_config": K3_TEXT, "vision_config": K3_VISION}),
+           parameters={"heads": '{ shape_of = "{rest:**}.self_attn.b_proj.weight" }'}, numbers=lambda v: {"heads": 5}, sizes=Sizes(pads=[(128, "heads")])),
+    family("automodel-kimi-linear-hf", "Kimi Linear",
+           *(("kimi_linear", "KimiLinear48BForCausalLM", "kimi_linear.config.KimiLinear48BConfig", kind, KDA | {"q_lora_rank": None, "mla_use_nope": True})
+             for kind in ("kimi_linear", "kimi_linear_48b_a3b"))),
+    family("automodel-kimi-vl-hf", "Kimi VL",
+           ("kimivl", "KimiVLForConditionalGeneration", "kimivl.model.KimiVLConfig", "kimi_vl", {"init_pos_emb_height": 5, "init_pos_emb_width": 5}),
+           misnamed={"lm_head.weight": "model.language_model.lm_head.weight"},
+           said="; lm_head has the model's name, which its to_hf reads and its from_hf does not give"),
     family("automodel-laguna-hf", "Laguna", ("laguna", "LagunaForCausalLM", "laguna.config.LagunaConfig", "laguna", {"mlp_only_layers": [0, 1]})),
     family("automodel-ling-v2-hf", "Ling 2", ("ling_v2", "BailingMoeV2ForCausalLM", "ling_v2.config.BailingMoeV2Config", "bailing_moe", {}), **QKV),
     family("automodel-llava-onevision-hf", "LLaVA-OneVision 1.5",
@@ -194,6 +250,10 @@ FAMILIES = [
     family("automodel-minimax-m3-hf", "MiniMax-M3", (*M3, {"text_config": FREQUENCIES | SPARSE | {"num_mtp_modules": 0}}),
            (*M3, {"text_config": FREQUENCIES | SPARSE})),
     family("automodel-mistral4-hf", "Mistral 4", (*M4, {"first_k_dense_replace": 0}), (*M4, {})),
+    family("automodel-muse-glimmer-hf", "Muse Glimmer",
+           ("muse_glimmer", "MuseGlimmerForConditionalGeneration", "muse_glimmer.config.MuseGlimmerConfig", "muse_glimmer", {}),
+           computed=("model.rotary_emb.freqs", "model.vision_encoder.rotary_emb.inv_freq"),
+           said="; without the frequencies of rotary embeddings, which it computes"),
     family("automodel-nemotron-v3-hf", "Nemotron 3", ("nemotron_v3", "NemotronHForCausalLM", "nemotron_h", "nemotron_h", MAMBA)),
     family("automodel-qwen2-5-omni-hf", "thinker of Qwen 2.5 Omni",
            ("qwen2_5_omni", "Qwen2_5OmniThinkerForConditionalGeneration", "qwen2_5_omni_thinker", "qwen2_5_omni", {})),

@@ -16,7 +16,8 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.append(HERE)
 
-from safetensors.torch import save_file
+import torch
+from safetensors.torch import load_file, save_file
 
 import rekey_tool
 import trainer_family
@@ -43,7 +44,17 @@ def compared(family):
                     json.dump(family.config(variant), file)
                 options = ("--config", path)
             both_ways(tmp, family.name, own, hf, *options)
+            if family.computed:
+                with_computed(tmp, family, own, hf, *options)
     return work
+
+
+def with_computed(tmp, family, own, hf, *options):
+    """What the trainer's model has of what is computed is left out."""
+    source, out = os.path.join(tmp, "computed.pt"), os.path.join(tmp, "computed.safetensors")
+    torch.save(own | {name: torch.ones(2) for name in family.computed}, source)
+    run("map", family.name, source, out, *options)
+    rekey_tool.same(load_file(out), hf, f"{family.name} with what is computed")
 
 
 def write_files(family, folder):

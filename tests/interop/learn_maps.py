@@ -43,10 +43,11 @@ class Sizes:
     splits: tuple = ()       # lists of sizes
     reshapes: tuple = ()     # pairs: sizes after, sizes before
     swaps: bool = False      # halves may change places
+    pads: tuple = ()         # pairs: rows with zeros at the end, rows without
 
 
-def components(own, hf):
-    """Lists of names of both sides whose elements are connected, and the names of `own` that lead nowhere."""
+def components(own, hf, padded):
+    """Lists of names of both sides whose elements are connected, and the names of `own` that lead nowhere.  `padded`: zeros may be added."""
     names, starts = list(own), []
     for name in names:
         starts.append(int(own[name].flatten()[0]) if own[name].numel() else 0)
@@ -57,7 +58,7 @@ def components(own, hf):
             x = parent[x]
         return x
     for target, tensor in hf.items():
-        for number in {bisect.bisect_right(starts, int(v)) - 1 for v in tensor.flatten().tolist()}:
+        for number in {bisect.bisect_right(starts, int(v)) - 1 for v in tensor.flatten().tolist() if v or not padded}:
             if number < 0:
                 raise ValueError(f"{target}: has elements that come from nowhere")
             parent[root(("own", names[number]))] = root(("hf", target))
@@ -122,6 +123,9 @@ def per_tensor(sizes, numbers, rank):
         yield Operation('"transpose"' if (a, b) == (0, 1) else f'{{ op = "transpose", dims = [{a}, {b}] }}', lambda t, a=a, b=b: t.transpose(a, b))
     for dim in range(rank) if sizes.swaps else ():
         yield Operation(f'{{ op = "swap", dim = {dim} }}' if dim else '"swap"', lambda t, d=dim: torch.cat(t.chunk(2, d)[::-1], d))
+    for after, before in sizes.pads:
+        yield Operation(f'{{ op = "pad", to = {text(after)}, from = {text(before)} }}',
+                        lambda t, a=after, b=before: torch.cat([t, t.new_zeros(value_of(a, numbers) - value_of(b, numbers), *t.shape[1:])]))
     for heads in sizes.heads:
         count = value_of(heads, numbers)
         for to in ("halves", "pairs"):
@@ -245,7 +249,7 @@ def learn(models, sizes):
     """Returns the rules, and the patterns of names of `own` that the producer leaves out."""
     kinds, left = {}, {}
     for number, (own, hf, numbers) in enumerate(models):
-        found, lost = components(own, hf)
+        found, lost = components(own, hf, bool(sizes.pads))
         for name in lost:
             left.setdefault(skeleton(name), []).append(digits(name))
         for component in found:

@@ -24,6 +24,7 @@ class Family:
     sizes: learn_maps.Sizes = dataclasses.field(default_factory=learn_maps.Sizes)
     absent: tuple = ()                                            # what files may lack, such as the weight of a tied embedding
     drops: list = dataclasses.field(default_factory=list)         # what files hold and the trainer leaves out
+    computed: tuple = ()                                          # what the trainer's model has and files do not, since it is computed
     own_shapes: object = None                                     # own_shapes(variant): of the trainer's model, by name
     dtype: torch.dtype = torch.float32
     variant_of: dict = dataclasses.field(default_factory=dict)    # by model_type, where there are several
@@ -66,6 +67,6 @@ def rule_file(family, producer, version):
     if names:
         lines += ["", "[parameters]"] + [f"{n} = {family.parameters[n]}" for n in names]
     blocks = [learn_maps.written(rule) for rule in rules]
-    blocks += [f"[[rule]]\ndrop = {learn_maps.text(pattern)}\noptional = true\nonly = \"forward\"" for pattern in left]
+    blocks += [f"[[rule]]\ndrop = {learn_maps.text(pattern)}\noptional = true\nonly = \"forward\"" for pattern in (*left, *family.computed)]
     blocks += [f"[[rule]]\ndrop = {learn_maps.text(pattern)}\noptional = true\nonly = \"reverse\"" for pattern in family.drops]
     return "\n".join(lines) + "\n\n" + "\n\n".join(blocks) + "\n"
