@@ -21,6 +21,7 @@ import transformers
 from torch.overrides import TorchFunctionMode
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
+import automodel_mimo
 import fla_modules
 import tiny_models
 from learn_maps import Sizes
@@ -31,13 +32,12 @@ fla_modules.install()
 PRODUCER, VERSION = "NeMo Automodel", "nemo-automodel 0.7"
 MODELS = "nemo_automodel.components.models."
 BY_HAND, CHECKS = {}, {}
-SCALES = "its adapter multiplies the experts by a scale of each, which the way back does not know"
+SCALES = "its from_hf multiplies experts by per_expert_scale, its to_hf makes one of ones: no operation multiplies two tensors or makes one of none"
 UNMADE = "no small model is made of its configuration here: it lacks "
 REASONS = {
     "bagel": UNMADE + "the vision tower",
     "diffusion_gemma": SCALES, "gemma4_moe": SCALES,
     "gemma4_unified": "no small model is made of its configuration here, which describes each layer",
-    "mimo_v25": "its adapter writes the rows of fused attention in another order than the published files have",
     "ministral_bidirectional": "of its tensors `score.weight` alone has another name in the files, which `rename` gives",
     "mistral3": "its models have the names of the files; the adapter reads FP8",
     "mistral3_vlm": "its models have the names of the files; the adapter reads FP8",
@@ -119,7 +119,7 @@ def converter(variant):
     adapter = copy.deepcopy(model(variant)[1])   # some remember what they have read
     return types.SimpleNamespace(
         to_hf=lambda state: adapter.to_hf(dict(state), exclude_key_regex=r".*_extra_state.*", quantization=False),
-        from_hf=lambda state: adapter.from_hf(dict(state)))
+        from_hf=lambda state: adapter.from_hf(dict(state)), adapter=adapter)
 
 
 SMALL = {"num_hidden_layers": 6, "first_k_dense_replace": 2}
@@ -127,22 +127,23 @@ OTHER = SMALL | {"num_hidden_layers": 5, "hidden_size": 24, "moe_intermediate_si
 LARGE = OTHER | {"num_hidden_layers": 12, "num_experts": 12, "n_routed_experts": 12, "num_local_experts": 12}
 
 
-def family(name, what, *kinds, computed=(), misnamed=None, said="", **more):
+def family(name, what, *kinds, computed=(), misnamed=None, said="", through=lambda config, code: code, **more):
     """`kinds`: (folder, class, configuration, model_type, sizes) of each model that the map is for; the last of a model_type has most.
 
     `computed`: buffers that from_hf computes and to_hf leaves out.  `misnamed`: names that the model has, by those that from_hf gives instead.
+    `through`: makes of the configuration and the adapter what has published files on the other side.
     """
     misnamed = misnamed or {}
 
     def adapter(variant):
-        code = converter(variant)
+        code = through(model(variant)[2], converter(variant))
 
         def from_hf(state):
             own = code.from_hf(state)
             if absent := {*computed, *misnamed} - own.keys():
                 raise ValueError(f"{name}: from_hf does not give {sorted(absent)}")
             return {misnamed.get(k, k): v for k, v in own.items() if k not in computed}
-        return types.SimpleNamespace(to_hf=code.to_hf, from_hf=from_hf)
+        return types.SimpleNamespace(to_hf=code.to_hf, from_hf=from_hf, adapter=code.adapter)
 
     def make():
         def variants(sizes):
@@ -197,6 +198,9 @@ ENGRAMS = {"engram_layer_ids": [1, 3], "engram_num_embeddings": [40, 90], "engra
 V41 = {"build_tokenizer": tokenizer, "text_config": ENGRAMS | {
     "num_key_value_heads": 1, "o_groups": 2, "o_lora_rank": 5, "compress_ratios": [0, 0, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1], "kv_source_layer_ids": [2, 3, 4],
     "index_source_layer_ids": [2, 3, 4], "candidate_source_layer_id": 4}}
+MIMO = FREQUENCIES | {"hybrid_layer_pattern": [0, 1, 1, 0] * 3, "swa_num_attention_heads": 6, "swa_num_key_value_heads": 4, "swa_head_dim": 10, "swa_v_head_dim": 5,
+                      "add_swa_attention_sink_bias": True, "n_shared_experts": None}
+MIMO_V25 = ("mimo_v25", "MiMoV2ForCausalLM", "mimo_v25.config.MiMoV2Config", "mimo_v2")
 QKV = dict(parameters={"heads": '{ config = "num_attention_heads" }', "kv_heads": '{ config = "num_key_value_heads" }', "width": '{ config = "head_dim" }'},
            numbers=lambda v: {k: getattr(model(v)[2], n) for k, n in (("heads", "num_attention_heads"), ("kv_heads", "num_key_value_heads"), ("width", "head_dim"))},
            config=lambda v: {k: getattr(model(v)[2], k) for k in ("num_attention_heads", "num_key_value_heads", "head_dim")},
@@ -246,6 +250,10 @@ FAMILIES = [
     family("automodel-mimo-v2-flash-hf", "MiMo 2 Flash",
            ("mimo_v2_flash", "MiMoV2FlashForCausalLM", "mimo_v2_flash.config.MiMoV2FlashConfig", "mimo_v2_flash",
             FREQUENCIES | {"n_shared_experts": None})),
+    family("automodel-mimo-v2-5-hf", "MiMo 2.5", (*MIMO_V25, MIMO | {"attention_projection_layout": "split"}),
+           (*MIMO_V25, MIMO | {"attention_projection_layout": "fused_qkv"}),
+           said=", whose rows of fused attention its from_hf reads and its to_hf does not write", through=automodel_mimo.published,
+           by_hand=(r".*\.qkv_proj\.weight", automodel_mimo.rules()), parameters=automodel_mimo.PARAMETERS, config=lambda v: model(v)[2].to_dict()),
     family("automodel-minimax-m2-hf", "MiniMax-M2", ("minimax_m2", "MiniMaxM2ForCausalLM", "minimax_m2", "minimax_m2", {"use_qk_norm": True})),
     family("automodel-minimax-m3-hf", "MiniMax-M3", (*M3, {"text_config": FREQUENCIES | SPARSE | {"num_mtp_modules": 0}}),
            (*M3, {"text_config": FREQUENCIES | SPARSE})),
@@ -269,3 +277,13 @@ FAMILIES = [
     family("automodel-qwen3-vl-moe-hf", "Qwen 3 VL with experts",
            ("qwen3_vl_moe", "Qwen3VLMoeForConditionalGeneration", "qwen3_vl_moe", "qwen3_vl_moe", {})),
 ]
+
+
+def mimo_float8(tmp):
+    family = next(one for one in (make() for make in FAMILIES) if one.name == "automodel-mimo-v2-5-hf")
+    for layout in ("split", "fused_qkv"):
+        own = MIMO | {"attention_projection_layout": layout, "hidden_size": 256, "num_attention_heads": 64}   # more than a block of 128 x 128
+        automodel_mimo.from_float8(tmp, family, (*MIMO_V25[:3], OTHER, own))
+
+
+CHECKS["automodel-mimo-v2-5-hf: FP8"] = mimo_float8
