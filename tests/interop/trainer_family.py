@@ -56,6 +56,7 @@ def rule_file(family, producer, version):
         rule.optional |= set(rule.hf) <= set(family.absent)
     rules = learn_maps.merged(rules)
     used = {word for rule in rules for do in rule.do for word in re.findall(r"[a-z_]+", do)}
+    used |= {word for rule in rules for name in rule.hf for word in re.findall(r"\+([a-z_]+)", name)}
     names = [n for n in family.parameters if n in used]
     names = [n for n in family.parameters if n in names or any(n in family.parameters[m] for m in names)]
     types = family.model_types
