@@ -32,20 +32,14 @@ fla_modules.install()
 PRODUCER, VERSION = "NeMo Automodel", "nemo-automodel 0.7"
 MODELS = "nemo_automodel.components.models."
 BY_HAND, CHECKS = {}, {}
+# What is not counted.
+APART = {"qwen_image_edit": "an adapter between models, not of state dicts"}
 SCALES = "its from_hf multiplies experts by per_expert_scale, its to_hf makes one of ones: no operation multiplies two tensors or makes one of none"
 UNMADE = "no small model is made of its configuration here: it lacks "
 REASONS = {
-    "bagel": UNMADE + "the vision tower",
     "diffusion_gemma": SCALES, "gemma4_moe": SCALES,
-    "gemma4_unified": "no small model is made of its configuration here, which describes each layer",
-    "ministral_bidirectional": "of its tensors `score.weight` alone has another name in the files, which `rename` gives",
-    "mistral3": "its models have the names of the files; the adapter reads FP8",
-    "mistral3_vlm": "its models have the names of the files; the adapter reads FP8",
     "nemotron_omni": UNMADE + "the language model",
     "qwen3_8_flash_next": UNMADE + "the kind of rotary embedding",
-    "qwen_image_edit": "an adapter between models, not of state dicts",
-    "step3p5": UNMADE + "the rotary embeddings",
-    "step3p7": UNMADE + "the rotary embeddings",
 }
 
 
@@ -85,7 +79,7 @@ def shrink(config, sizes, own):
             setattr(config, name, (list(dict.fromkeys(kinds)) * config.num_hidden_layers)[:config.num_hidden_layers])
     for name, inner in list(vars(config).items()):
         if isinstance(inner, transformers.PretrainedConfig):
-            shrink(inner, sizes if name == "text_config" else {}, own.get(name, {}))
+            shrink(inner, sizes if name in ("text_config", "llm_config") else {}, own.get(name, {}))
     config.dtype = torch.float32
     return config
 
@@ -98,7 +92,9 @@ def model(variant):
     key = repr(variant)
     if key not in made:
         folder, cls, config, sizes, own = variant
-        if "." in config:
+        if callable(config):
+            config = config()
+        elif "." in config:
             module, _, name = config.rpartition(".")
             config = getattr(importlib.import_module(MODELS + module), name)()
         else:
@@ -122,9 +118,18 @@ def converter(variant):
         from_hf=lambda state: adapter.from_hf(dict(state)), adapter=adapter)
 
 
-SMALL = {"num_hidden_layers": 6, "first_k_dense_replace": 2}
-OTHER = SMALL | {"num_hidden_layers": 5, "hidden_size": 24, "moe_intermediate_size": 10, "num_experts": 4, "n_routed_experts": 4, "num_local_experts": 4}
-LARGE = OTHER | {"num_hidden_layers": 12, "num_experts": 12, "n_routed_experts": 12, "num_local_experts": 12}
+SMALL = {"num_hidden_layers": 6, "mtp_base_layer_idx": 6, "first_k_dense_replace": 2}
+OTHER = SMALL | {"num_hidden_layers": 5, "mtp_base_layer_idx": 5, "hidden_size": 24, "moe_intermediate_size": 10, "num_experts": 4, "n_routed_experts": 4, "num_local_experts": 4}
+LARGE = OTHER | {"num_hidden_layers": 12, "mtp_base_layer_idx": 12, "num_experts": 12, "n_routed_experts": 12, "num_local_experts": 12}
+
+
+def inside(config, **inner):
+    """A configuration whose inner ones the default leaves out."""
+    def make():
+        module, _, name = config.rpartition(".")
+        cls = getattr(importlib.import_module(MODELS + module), name) if module else CONFIG_MAPPING[name]
+        return cls(**inner)
+    return make
 
 
 def family(name, what, *kinds, computed=(), misnamed=None, said="", through=lambda config, code: code, **more):
@@ -205,8 +210,34 @@ QKV = dict(parameters={"heads": '{ config = "num_attention_heads" }', "kv_heads"
            numbers=lambda v: {k: getattr(model(v)[2], n) for k, n in (("heads", "num_attention_heads"), ("kv_heads", "num_key_value_heads"), ("width", "head_dim"))},
            config=lambda v: {k: getattr(model(v)[2], k) for k in ("num_attention_heads", "num_key_value_heads", "head_dim")},
            sizes=Sizes(splits=[["heads * width", "kv_heads * width", "kv_heads * width"]]))
+BAGEL = ("bagel", "BagelForUnifiedMultimodal", inside("bagel.configuration.BagelConfig", vision_config={"vision_use_head": False},
+                                                      vae_config={"z_channels": 2, "downsample": 8}), "bagel")
+BAGELS = {"vit_max_num_patch_per_side": 3, "max_latent_size": 3, "vision_config": {"num_hidden_layers": 4}}
+# Layers of full attention have sizes of their own.
+ATTENTION = {"num_hidden_layers": 12, "layer_types": (["sliding_attention"] * 5 + ["full_attention"]) * 2}
+GEMMA4 = inside("gemma4_unified", vision_config={}, audio_config={}, text_config=ATTENTION | {
+    "head_dim": 8, "per_layer_config": {i: {"head_dim": 12, "num_key_value_heads": 1} for i in (5, 11)}})
+STEP = {"layer_types": ["full_attention", "sliding_attention"] * 8, "rope_scaling": {"rope_type": "default"},
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}, "attention_other_setting": {"num_attention_heads": 6, "num_attention_groups": 3},
+        "num_attention_groups": 2, "moe_top_k": 2, "share_expert_dim": 7, "use_head_wise_attn_gate": True, "use_moe_router_bias": True,
+        "moe_router_activation": "sigmoid", "moe_layers_enum": tuple(range(2, 12))}
+STEP3P7 = [("step3p7", "Step3p7ForConditionalGeneration", "step3p7.configuration_step3p7.Step3p7Config", "step3p7",
+            {"text_config": STEP | {"num_nextn_predict_layers": n}, "vision_config": {"width": 16, "layers": 3, "heads": 2, "mlp_ratio": 1.5}}) for n in (0, 3)]
+FURTHER = dict(parameters={"every_layer": '{ count_of = ["model.language_model.layers.{i:int}.self_attn.o_proj.weight", "model.layers.{i:int}.self_attn.o_proj.weight"] }',
+                           "mtp_layers": '{ count_of = "model.layers.{i:int}.eh_proj.weight" }',
+                           "layers": '{ config = ["text_config.num_hidden_layers", "num_hidden_layers"], value = "every_layer - mtp_layers" }'},
+               numbers=lambda v: {"layers": model(v)[2].text_config.num_hidden_layers}, sizes=Sizes(shifts=("layers",)))
+MISTRAL3 = {"text_config": {"model_type": "ministral3"}}
+# Models that need no map: what a command does to the names of one, and its variant.
+NONE = {
+    "ministral_bidirectional": (["rename", "--rename", "score=language_model.score"], (
+        "ministral_bidirectional", "Mistral3VLBidirectionalForSequenceClassification",
+        inside("ministral_bidirectional.model.Mistral3BidirectionalConfig", **MISTRAL3), SMALL, {})),
+    "mistral3": (["convert"], ("mistral3", "Ministral3ForCausalLM", "mistral3.model.Ministral3Config", SMALL, {"quantization_config": {"quant_method": "fp8"}})),
+}
 
 FAMILIES = [
+    family("automodel-bagel-hf", "BAGEL", (*BAGEL, BAGELS | {"stage": 1}), (*BAGEL, BAGELS | {"stage": 2})),
     family("automodel-moe-hf", "DeepSeek-V3 and V3.2, GLM-4.5 to 5 and Qwen 3 with experts",
            ("deepseek_v3", "DeepseekV3ForCausalLM", "deepseek_v3", "deepseek_v3", {"q_lora_rank": None}),
            ("deepseek_v3", "DeepseekV3ForCausalLM", "deepseek_v3", "deepseek_v3", {}),
@@ -221,6 +252,10 @@ FAMILIES = [
            said="; backwards without the draft model (mtp)"),
     family("automodel-ernie4-5-hf", "Ernie 4.5", ("ernie4_5", "Ernie4_5_MoeForCausalLM", "ernie4_5_moe", "ernie4_5_moe", ERNIE),
            sizes=Sizes(reshapes=[((1, -1), (-1,))])),
+    family("automodel-gemma4-unified-hf", "Gemma 4 Unified",
+           ("gemma4_unified", "Gemma4UnifiedForConditionalGeneration", GEMMA4, "gemma4_unified",
+            {"tie_word_embeddings": True, "text_config": ATTENTION | {"tie_word_embeddings": True},
+             "vision_config": {"mm_embed_dim": 10, "mm_posemb_size": 9, "output_proj_dims": 10}}), absent=("lm_head.weight",)),
     family("automodel-glm5-next-hf", "GLM-5 Next", ("glm5_next", "Glm5NextForConditionalGeneration", "glm5_next.config.Glm5NextConfig", "glm5_next", {})),
     family("automodel-gpt-oss-hf", "GPT-OSS", ("gpt_oss", "GptOssForCausalLM", "gpt_oss", "gpt_oss", {})),
     family("automodel-hunyuan-image3-hf", "transformer of HunyuanImage 3", (*UNET, UNET_SIZES),
@@ -257,6 +292,8 @@ FAMILIES = [
     family("automodel-minimax-m2-hf", "MiniMax-M2", ("minimax_m2", "MiniMaxM2ForCausalLM", "minimax_m2", "minimax_m2", {"use_qk_norm": True})),
     family("automodel-minimax-m3-hf", "MiniMax-M3", (*M3, {"text_config": FREQUENCIES | SPARSE | {"num_mtp_modules": 0}}),
            (*M3, {"text_config": FREQUENCIES | SPARSE})),
+    family("automodel-mistral3-hf", "Mistral 3 with images",
+           ("mistral3_vlm", "Mistral3FP8VLMForConditionalGeneration", inside("mistral3", **MISTRAL3), "mistral3", {}), absent=("language_model.lm_head.weight",)),
     family("automodel-mistral4-hf", "Mistral 4", (*M4, {"first_k_dense_replace": 0}), (*M4, {})),
     family("automodel-muse-glimmer-hf", "Muse Glimmer",
            ("muse_glimmer", "MuseGlimmerForConditionalGeneration", "muse_glimmer.config.MuseGlimmerConfig", "muse_glimmer", {}),
@@ -276,6 +313,8 @@ FAMILIES = [
            ("qwen3_omni_moe", "Qwen3OmniMoeThinkerForConditionalGeneration", "qwen3_omni_moe_thinker", "qwen3_omni_moe", {"pad_token_id": 0, "audio_config": AUDIO})),
     family("automodel-qwen3-vl-moe-hf", "Qwen 3 VL with experts",
            ("qwen3_vl_moe", "Qwen3VLMoeForConditionalGeneration", "qwen3_vl_moe", "qwen3_vl_moe", {})),
+    family("automodel-step3p5-hf", "Step 3.5", ("step3p5", "Step3p5ForCausalLM", "step3p7.configuration_step3p7.Step3p7TextConfig", "step3p5", STEP)),
+    family("automodel-step3p7-hf", "Step 3.7", *STEP3P7, **FURTHER),
 ]
 
 

@@ -44,6 +44,7 @@ class Sizes:
     reshapes: tuple = ()     # pairs: sizes after, sizes before
     swaps: bool = False      # halves may change places
     pads: tuple = ()         # pairs: rows with zeros at the end, rows without
+    shifts: tuple = ()       # parameters that numbers in names may be larger by
 
 
 def components(own, hf, padded):
@@ -266,8 +267,10 @@ def learn(models, sizes):
         if not do:
             shapes = [[list(models[seen[0][0]][0][one[3][0]].shape) for one in seen[0][1]], [list(models[seen[0][0]][1][one[3][0]].shape) for one in seen[0][2]]]
             raise ValueError(f"{['.'.join(s) for s, _ in left_side]} -> {['.'.join(s) for s, _ in right_side]} {shapes}: no operations found")
-        own_patterns, hf_patterns, over = patterns(left_side, right_side, seen)
+        shifts = {name: [models[number][2][name] for number, _, _ in seen] for name in sizes.shifts}
+        own_patterns, hf_patterns, over = patterns(left_side, right_side, seen, shifts)
         rules.append(Rule(own_patterns, hf_patterns, do[0], over, {number for number, _, _ in seen} != set(range(len(models)))))
+    rules.sort(key=lambda rule: not any("+" in name for name in rule.hf))   # before those for smaller numbers
     return rules, [with_captures(shape, rows) for shape, rows in left.items()]
 
 
@@ -282,8 +285,8 @@ def with_captures(shape, rows):
     return ".".join(parts)
 
 
-def patterns(left_side, right_side, seen):
-    """Names captures by the numbers that both sides share in all components of a kind; constant numbers stay."""
+def patterns(left_side, right_side, seen, shifts):
+    """Names captures by the numbers that both sides share in all components of a kind; constant numbers stay.  `shifts`: by name, one of each."""
     columns, over = {}, ""
 
     def column(side, k, p):
@@ -298,6 +301,9 @@ def patterns(left_side, right_side, seen):
                     values = column(side, k, place)
                     if place == counting:
                         part, over = "{e}", "e"
+                    elif shifted := next((f"{{{captures[less]}+{name}}}" for name, by in shifts.items()
+                                          if (less := tuple(v - b for v, b in zip(values, by))) in captures), None):
+                        part = shifted
                     elif len(set(values)) == 1:
                         part = str(values[0])
                     else:

@@ -58,6 +58,7 @@ def rule_file(family, producer, version):
         rule.optional |= set(rule.hf) <= set(family.absent) or bool(family.by_hand[1])   # rules before may take all
     rules = learn_maps.merged(rules)
     used = {word for do in [do for rule in rules for do in rule.do] + [*family.by_hand[1]] for word in re.findall(r"[a-z_]+", do)}
+    used |= {word for rule in rules for name in rule.hf for word in re.findall(r"\+([a-z_]+)", name)}
     names = [n for n in family.parameters if n in used]
     names = [n for n in family.parameters if n in names or any(n in family.parameters[m] for m in names)]
     types = family.model_types
