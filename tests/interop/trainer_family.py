@@ -27,6 +27,7 @@ class Family:
     own_shapes: object = None                                     # own_shapes(variant): of the trainer's model, by name
     dtype: torch.dtype = torch.float32
     variant_of: dict = dataclasses.field(default_factory=dict)    # by model_type, where there are several
+    same: list = dataclasses.field(default_factory=list)          # beginnings of names that stay, whatever follows
     covers: tuple = ()        # what of the package this covers, as found() of the source says
 
     def states(self, variant, seed):
@@ -50,7 +51,11 @@ def rule_file(family, producer, version):
     models = []
     for variant in family.learn:
         own = learn_maps.numbered({k: tuple(v.shape) for k, v in family.states(variant, 1)[0].items()})
-        models.append((own, family.adapter(variant).to_hf(dict(own)), family.numbers(variant)))
+        hf = family.adapter(variant).to_hf(dict(own))
+        stays = tuple(family.same)
+        for name in [name for name in own if stays and name.startswith(stays)]:
+            rekey_tool.check(torch.equal(own.pop(name), hf.pop(name)), f"{family.name}: {name} is another in the files")
+        models.append((own, hf, family.numbers(variant)))
     rules, left = learn_maps.learn(models, family.sizes)
     for rule in rules:
         rule.optional |= set(rule.hf) <= set(family.absent)
@@ -67,6 +72,7 @@ def rule_file(family, producer, version):
     if names:
         lines += ["", "[parameters]"] + [f"{n} = {family.parameters[n]}" for n in names]
     blocks = [learn_maps.written(rule) for rule in rules]
+    blocks += [f'[[rule]]\nfrom = "{front}{{rest:**}}"\nto = "{front}{{rest}}"' for front in family.same]
     blocks += [f"[[rule]]\ndrop = {learn_maps.text(pattern)}\noptional = true\nonly = \"forward\"" for pattern in left]
     blocks += [f"[[rule]]\ndrop = {learn_maps.text(pattern)}\noptional = true\nonly = \"reverse\"" for pattern in family.drops]
     return "\n".join(lines) + "\n\n" + "\n\n".join(blocks) + "\n"
