@@ -32,7 +32,6 @@ BY_HAND, CHECKS = {}, {}
 APART = {"qwen_image_edit": "an adapter between models, not of state dicts"}
 SCALES = "its adapter multiplies the experts by a scale of each, which the way back does not know"
 KERNELS = "its model is made with flash-linear-attention alone, which is not installed"
-UNMADE = "no small model is made of its configuration here: it lacks "
 REASONS = {
     "deepseek_v41": "its model is made with a tokenizer alone",
     "diffusion_gemma": SCALES, "gemma4_moe": SCALES,
