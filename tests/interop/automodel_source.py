@@ -35,11 +35,8 @@ BY_HAND, CHECKS = {}, {}
 # What is not counted.
 APART = {"qwen_image_edit": "an adapter between models, not of state dicts"}
 SCALES = "its from_hf multiplies experts by per_expert_scale, its to_hf makes one of ones: no operation multiplies two tensors or makes one of none"
-UNMADE = "no small model is made of its configuration here: it lacks "
 REASONS = {
     "diffusion_gemma": SCALES, "gemma4_moe": SCALES,
-    "nemotron_omni": UNMADE + "the language model",
-    "qwen3_8_flash_next": UNMADE + "the kind of rotary embedding",
 }
 
 
@@ -84,6 +81,9 @@ def shrink(config, sizes, own):
     return config
 
 
+# What the class of a folder is made with beside a configuration.
+BESIDE = {"qwen3_8_flash_next": lambda config: {"engram_table_config": importlib.import_module(
+    MODELS + "qwen3_8_flash_next.engram").Qwen3_8_FlashNextEngramTableConfig(num_embeddings=24, embedding_dim=config.text_config.ple_embed_dim // 16)}}
 made = {}
 
 
@@ -106,16 +106,27 @@ def model(variant):
         code = getattr(importlib.import_module(f"{MODELS}{folder}.{module or 'model'}"), name)
         transformers.PreTrainedModel.init_weights = lambda *args, **kwargs: None   # elements are of no interest
         with OnCpu():
-            whole = code.from_config(config) if hasattr(code, "from_config") else code(config)
+            whole = getattr(code, "from_config", code)(config, **(BESIDE[folder](config) if folder in BESIDE else {}))
         made[key] = {k: tuple(v.shape) for k, v in whole.state_dict().items()}, whole.state_dict_adapter, config
     return made[key]
 
 
 def converter(variant):
-    adapter = copy.deepcopy(model(variant)[1])   # some remember what they have read
-    return types.SimpleNamespace(
-        to_hf=lambda state: adapter.to_hf(dict(state), exclude_key_regex=r".*_extra_state.*", quantization=False),
-        from_hf=lambda state: adapter.from_hf(dict(state)), adapter=adapter)
+    shapes, adapter, _ = model(variant)
+    adapter = copy.deepcopy(adapter)   # some remember what they have read
+
+    def to_hf(state):
+        return adapter.to_hf(dict(state), exclude_key_regex=r".*_extra_state.*", quantization=False)
+
+    def from_hf(state):
+        own = adapter.from_hf(dict(state))
+        for name in set(getattr(adapter, "view_loaded_native_keys", ())) - own.keys():   # read into views of the model's tensor
+            views = to_hf({name: torch.empty(shapes[name], dtype=next(iter(state.values())).dtype)})
+            for key, view in views.items():
+                view.copy_(state[key])
+            own[name] = next(iter(views.values()))._base
+        return own
+    return types.SimpleNamespace(to_hf=to_hf, from_hf=from_hf, adapter=adapter)
 
 
 SMALL = {"num_hidden_layers": 6, "mtp_base_layer_idx": 6, "first_k_dense_replace": 2}
@@ -130,6 +141,25 @@ def inside(config, **inner):
         cls = getattr(importlib.import_module(MODELS + module), name) if module else CONFIG_MAPPING[name]
         return cls(**inner)
     return make
+
+
+class Tower(transformers.PreTrainedModel):
+    """Stands in for the vision tower that comes with published weights as code: the adapter leaves its names as they are, whatever they are."""
+    config_class = type("TowerConfig", (transformers.PretrainedConfig,), {"model_type": "published_radio"})
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.radio_model = torch.nn.Linear(2, 3)
+        self.radio_model.make_preprocessor_external = lambda: None
+
+
+def nemotron_omni():
+    transformers.AutoModel.register(Tower.config_class, Tower, exist_ok=True)
+    for name in ("timm", "timm.layers", "timm.layers.config"):   # the code sets a flag of it
+        sys.modules.setdefault(name, types.ModuleType(name)).set_fused_attn = lambda on: None
+    code = importlib.import_module(MODELS + "nemotron_omni.model")
+    return code.NemotronOmniConfig(name_or_path=os.path.dirname(__file__), vision_config=Tower.config_class(), llm_config=CONFIG_MAPPING["nemotron_h"](),
+                                   sound_config=CONFIG_MAPPING["parakeet_encoder"]())
 
 
 def family(name, what, *kinds, computed=(), misnamed=None, said="", through=lambda config, code: code, **more):
@@ -227,6 +257,21 @@ FURTHER = dict(parameters={"every_layer": '{ count_of = ["model.language_model.l
                            "mtp_layers": '{ count_of = "model.layers.{i:int}.eh_proj.weight" }',
                            "layers": '{ config = ["text_config.num_hidden_layers", "num_hidden_layers"], value = "every_layer - mtp_layers" }'},
                numbers=lambda v: {"layers": model(v)[2].text_config.num_hidden_layers}, sizes=Sizes(shifts=("layers",)))
+OMNI = {"llm_config": MAMBA, "vit_hidden_size": 16, "projector_hidden_size": 12,
+        "sound_config": {"num_hidden_layers": 3, "subsampling_conv_channels": 4, "num_mel_bins": 16, "conv_kernel_size": 3, "projection_hidden_size": 10}}
+ROPE = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [1, 0, 0]}
+# One layer has a table, which files hold in parts.
+TABLE = "model.language_model.layers.{i:int}.ple.ple_embedding.ngram_embedding."
+FLASH = [("qwen3_8_flash_next", "Qwen3_8_FlashNextForConditionalGeneration", f"qwen3_8_flash_next.config.Qwen3_8_FlashNext{kind}Config", model_type,
+          {"language_model_only": True, "text_config": {
+              "split_ngram_parts": parts, "ple_layer_ids": [layer], "ple_embed_dim": 48, "hc_lowrank": 5, "indexer_n_heads": 2, "indexer_head_dim": 4,
+              "layer_types": ["linear_attention", "full_attention"] * 6, "rope_scaling": ROPE, "rope_parameters": ROPE}})
+         for kind, model_type, parts, layer in (("", "qwen3_8_flash_next", 4, 2), ("Legacy", "qwen4_exp", 3, 3))]
+PARTS = dict(parameters={"parts": f'{{ config = "text_config.split_ngram_parts", count_of = "{TABLE}shard_{{e:int}}.weight" }}',
+                         "width": f'{{ shape_of = "{TABLE}{{rest:**}}", dim = 1 }}'},
+             numbers=lambda v: {"parts": model(v)[2].text_config.split_ngram_parts, "width": 3},
+             config=lambda v: {"text_config": {"split_ngram_parts": model(v)[2].text_config.split_ngram_parts}},
+             sizes=Sizes(reshapes=[(("parts", -1, "width"), (-1, "width"))]), drops=["mtp.{rest:**}", "model.visual.{rest:**}"])
 MISTRAL3 = {"text_config": {"model_type": "ministral3"}}
 # Models that need no map: what a command does to the names of one, and its variant.
 NONE = {
@@ -299,6 +344,9 @@ FAMILIES = [
            ("muse_glimmer", "MuseGlimmerForConditionalGeneration", "muse_glimmer.config.MuseGlimmerConfig", "muse_glimmer", {}),
            computed=("model.rotary_emb.freqs", "model.vision_encoder.rotary_emb.inv_freq"),
            said="; without the frequencies of rotary embeddings, which it computes"),
+    family("automodel-nemotron-omni-hf", "Nemotron 3 Nano Omni",
+           ("nemotron_omni", "NemotronOmniForConditionalGeneration", nemotron_omni, "NemotronH_Nano_Omni_Reasoning_V3", OMNI),
+           same=["vision_model.radio_model."]),
     family("automodel-nemotron-v3-hf", "Nemotron 3", ("nemotron_v3", "NemotronHForCausalLM", "nemotron_h", "nemotron_h", MAMBA)),
     family("automodel-qwen2-5-omni-hf", "thinker of Qwen 2.5 Omni",
            ("qwen2_5_omni", "Qwen2_5OmniThinkerForConditionalGeneration", "qwen2_5_omni_thinker", "qwen2_5_omni", {})),
@@ -308,6 +356,7 @@ FAMILIES = [
     family("automodel-qwen3-5-moe-hf", "Qwen 3.5 with experts", ("qwen3_5_moe", "Qwen3_5MoeForConditionalGeneration", "qwen3_5_moe", "qwen3_5_moe", {})),
     family("automodel-qwen3-5-moe-text-hf", "Qwen 3.5 with experts and without images",
            ("qwen3_5_moe", "Qwen3_5MoeForCausalLM", "qwen3_5_moe_text", "qwen3_5_moe_text", {})),
+    family("automodel-qwen3-8-flash-next-hf", "Qwen 3.8 Flash Next without images", *FLASH, **PARTS),
     family("automodel-qwen3-next-hf", "Qwen 3 Next", ("qwen3_next", "Qwen3NextForCausalLM", "qwen3_next", "qwen3_next", {})),
     family("automodel-qwen3-omni-hf", "thinker of Qwen 3 Omni",
            ("qwen3_omni_moe", "Qwen3OmniMoeThinkerForConditionalGeneration", "qwen3_omni_moe_thinker", "qwen3_omni_moe", {"pad_token_id": 0, "audio_config": AUDIO})),

@@ -13,6 +13,7 @@ import bisect
 import dataclasses
 import itertools
 import json
+import re
 
 import torch
 
@@ -71,12 +72,15 @@ def components(own, hf, padded):
     return found, [n for n in names if n not in used]
 
 
+NUMBER = re.compile(r"(shard_)?(\d+)")   # a part of a name that counts
+
+
 def skeleton(name):
-    return tuple("{}" if part.isdigit() else part for part in name.split("."))
+    return tuple(NUMBER.sub(r"\1{}", part) if NUMBER.fullmatch(part) else part for part in name.split("."))
 
 
 def digits(name):
-    return [int(part) for part in name.split(".") if part.isdigit()]
+    return [int(found[2]) for part in name.split(".") if (found := NUMBER.fullmatch(part))]
 
 
 def side_of(names):
@@ -277,9 +281,9 @@ def learn(models, sizes):
 def with_captures(shape, rows):
     names, parts, place = iter("ijklm"), [], 0
     for part in shape:
-        if part == "{}":
+        if part.endswith("{}"):
             values = {row[place] for row in rows}
-            part = f"{{{next(names)}:int}}" if len(values) > 1 else str(values.pop())
+            part = part[:-2] + (f"{{{next(names)}:int}}" if len(values) > 1 else str(values.pop()))
             place += 1
         parts.append(part)
     return ".".join(parts)
@@ -297,7 +301,8 @@ def patterns(left_side, right_side, seen, shifts):
         for k, (shape, counting) in enumerate(shapes):
             parts, place = [], 0
             for part in shape:
-                if part == "{}":
+                if part.endswith("{}"):
+                    before = part[:-2]
                     values = column(side, k, place)
                     if place == counting:
                         part, over = "{e}", "e"
@@ -312,7 +317,7 @@ def patterns(left_side, right_side, seen, shifts):
                             raise ValueError(f"{shape}: a number that the first pattern does not have")
                         name = captures.setdefault(values, "ijklm"[len(captures)])
                         part = f"{{{name}}}" if known else f"{{{name}:int}}"
-                    place += 1
+                    place, part = place + 1, before + part
                 parts.append(part)
             out[side - 1].append(".".join(parts))
     return out[0], out[1], over

@@ -29,6 +29,7 @@ class Family:
     own_shapes: object = None                                     # own_shapes(variant): of the trainer's model, by name
     dtype: torch.dtype = torch.float32
     variant_of: dict = dataclasses.field(default_factory=dict)    # by model_type, where there are several
+    same: list = dataclasses.field(default_factory=list)          # beginnings of names that stay, whatever follows
     covers: tuple = ()        # what of the package this covers, as found() of the source says
 
     def states(self, variant, seed):
@@ -52,7 +53,11 @@ def rule_file(family, producer, version):
     models = []
     for variant in family.learn:
         own = learn_maps.numbered({k: tuple(v.shape) for k, v in family.states(variant, 1)[0].items() if not re.fullmatch(family.by_hand[0], k)})
-        models.append((own, family.adapter(variant).to_hf(dict(own)), family.numbers(variant)))
+        hf = family.adapter(variant).to_hf(dict(own))
+        stays = tuple(family.same)
+        for name in [name for name in own if stays and name.startswith(stays)]:
+            rekey_tool.check(torch.equal(own.pop(name), hf.pop(name)), f"{family.name}: {name} is another in the files")
+        models.append((own, hf, family.numbers(variant)))
     rules, left = learn_maps.learn(models, family.sizes)
     for rule in rules:
         rule.optional |= set(rule.hf) <= set(family.absent) or bool(family.by_hand[1])   # rules before may take all
@@ -69,6 +74,7 @@ def rule_file(family, producer, version):
     if names:
         lines += ["", "[parameters]"] + [f"{n} = {family.parameters[n]}" for n in names]
     blocks = [*family.by_hand[1]] + [learn_maps.written(rule) for rule in rules]
+    blocks += [f'[[rule]]\nfrom = "{front}{{rest:**}}"\nto = "{front}{{rest}}"' for front in family.same]
     blocks += [f"[[rule]]\ndrop = {learn_maps.text(pattern)}\noptional = true\nonly = \"forward\"" for pattern in (*left, *family.computed)]
     blocks += [f"[[rule]]\ndrop = {learn_maps.text(pattern)}\noptional = true\nonly = \"reverse\"" for pattern in family.drops]
     return "\n".join(lines) + "\n\n" + "\n\n".join(blocks) + "\n"
