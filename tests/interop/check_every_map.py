@@ -116,8 +116,10 @@ def refusals(tmp):
 # A map, whose model, and the way: its names do not tell it from those of the map, only config.json does.
 ALIKE = {
     ("automodel-hy-hf", "automodel-ernie4-5-hf"), ("automodel-hy-hf", "automodel-ling-v2-hf"),
+    ("automodel-kimi-k2-5-hf", "automodel-kimi-vl-hf"), ("automodel-kimi-vl-hf", "automodel-kimi-k2-5-hf"),
     ("automodel-laguna-hf", "automodel-ernie4-5-hf"), ("automodel-laguna-hf", "automodel-hy-hf"), ("automodel-laguna-hf", "automodel-ling-v2-hf"),
-    ("automodel-ling-v2-hf", "automodel-hy-hf"), ("automodel-mistral4-hf", "automodel-moe-hf"),
+    ("automodel-ling-v2-hf", "automodel-hy-hf"), ("automodel-mimo-v2-5-hf", "automodel-mimo-v2-flash-hf"),
+    ("automodel-mimo-v2-5-hf", "automodel-mimo-v2-flash-hf", "--reverse"), ("automodel-mistral4-hf", "automodel-moe-hf"),
     ("automodel-moe-hf", "automodel-ernie4-5-hf"), ("automodel-moe-hf", "automodel-hy-hf"), ("automodel-moe-hf", "automodel-ling-v2-hf"),
     ("automodel-moe-hf", "automodel-minimax-m2-hf"), ("automodel-moe-hf", "automodel-mistral4-hf"),
     ("olmo-core-llama-hf", "olmo-core-olmo-hf"),

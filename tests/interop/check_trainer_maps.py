@@ -16,11 +16,12 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.append(HERE)
 
-from safetensors.torch import save_file
+import torch
+from safetensors.torch import load_file, save_file
 
 import rekey_tool
 import trainer_family
-from rekey_tool import check, run
+from rekey_tool import check, load, run, same
 
 
 def made(source, family):
@@ -43,7 +44,39 @@ def compared(family):
                     json.dump(family.config(variant), file)
                 options = ("--config", path)
             both_ways(tmp, family.name, own, hf, *options)
+            if family.computed:
+                with_computed(tmp, family, own, hf, *options)
     return work
+
+
+def with_computed(tmp, family, own, hf, *options):
+    """What the trainer's model has of what is computed is left out."""
+    source, out = os.path.join(tmp, "computed.pt"), os.path.join(tmp, "computed.safetensors")
+    torch.save(own | {name: torch.ones(2) for name in family.computed}, source)
+    run("map", family.name, source, out, *options)
+    rekey_tool.same(load_file(out), hf, f"{family.name} with what is computed")
+
+
+def none_needed(source, part):
+    """The names of a model's files are its own, or what one command makes of them, both ways; optimizers follow."""
+    def work(tmp):
+        (verb, *options), variant = source.NONE[part]
+        code, shapes = source.converter(variant), source.model(variant)[0]
+        own = trainer_family.from_shapes(shapes, 1)
+        hf = code.to_hf(dict(own))
+        same(code.from_hf(dict(hf)), own, f"{part}: the trainer's own code both ways")
+        for first, second, more in ((own, hf, options), (hf, own, ["=".join(reversed(o.split("="))) for o in options])):
+            check((list(first) == list(second)) == (verb == "convert"), f"{part}: {verb}, yet names go from {list(first)} to {list(second)}")
+            paths = [os.path.join(tmp, name) for name in ("first.pt", "second.pt")]
+            torch.save(with_adamw(first), paths[0])
+            run(verb, *paths, *more, "--force")
+            same(load(paths[1]), with_adamw(second), f"{part}: {verb}")
+    return work
+
+
+def with_adamw(state):
+    return {"model": state, "optim": {"state": {n: {"step": torch.tensor(7.0), "exp_avg": t * 2, "exp_avg_sq": t * 4} for n, t in state.items()},
+                                      "param_groups": [{"lr": 0.1, "betas": (0.9, 0.95), "params": list(state)}]}}
 
 
 def write_files(family, folder):
@@ -59,14 +92,18 @@ def write_files(family, folder):
 def table(source, families):
     """Prints what is covered of the package, and fails for what is in neither list."""
     def work(_):
+        none, apart = getattr(source, "NONE", {}), getattr(source, "APART", {})
         covered = dict(source.BY_HAND) | {part: family.name for family in families for part in family.covers}
-        rows = [(part, covered.get(part) or "-- " + source.REASONS[part]) for part in sorted(covered.keys() | source.REASONS.keys())]
-        for part, what in rows:
-            print(f"{source.VERSION}  {part:44} {what}")
+        without = {part: "needs none: " + ("the same names" if what[0] == ["convert"] else " ".join(what[0])) for part, what in none.items()}
+        listed = without | {part: "-- " + why for part, why in (source.REASONS | apart).items()} | covered
+        for part in sorted(listed):
+            print(f"{source.VERSION}  {part:44} {listed[part]}")
         found = source.found()
-        print(f"{source.VERSION}: {len(found)} families, {len(found & covered.keys())} covered")
-        check(found == {part.partition(" ")[0] for part in covered.keys() | source.REASONS.keys()},
-              f"not listed: {sorted(found - covered.keys() - source.REASONS.keys())}; not there: {sorted((covered.keys() | source.REASONS.keys()) - found)}")
+        check(found == {part.partition(" ")[0] for part in listed},
+              f"not listed: {sorted(found - listed.keys())}; not there: {sorted(listed.keys() - found)}")
+        counted, done = len(found - apart.keys()), len(found & (covered.keys() | without.keys()))
+        print(f"{source.VERSION}: {counted} families, {len(found & covered.keys())} covered by maps, {len(found & without.keys())} need none: "
+              f"{100 * done / counted:.1f} %; {len(apart)} apart")
     return work
 
 
@@ -84,6 +121,7 @@ def main():
             write_files(family, args.files)
         return 0
     checks = {"table": table(source, families)} | source.CHECKS
+    checks |= {f"{part}: needs none": none_needed(source, part) for part in getattr(source, "NONE", {})}
     for family in families:
         checks |= {f"{family.name}: made": made(source, family), family.name: compared(family)}
     return 1 if rekey_tool.run_checks(args.tool, checks, args.checks) else 0

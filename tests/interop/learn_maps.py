@@ -13,6 +13,7 @@ import bisect
 import dataclasses
 import itertools
 import json
+import re
 
 import torch
 
@@ -43,10 +44,12 @@ class Sizes:
     splits: tuple = ()       # lists of sizes
     reshapes: tuple = ()     # pairs: sizes after, sizes before
     swaps: bool = False      # halves may change places
+    pads: tuple = ()         # pairs: rows with zeros at the end, rows without
+    shifts: tuple = ()       # parameters that numbers in names may be larger by
 
 
-def components(own, hf):
-    """Lists of names of both sides whose elements are connected, and the names of `own` that lead nowhere."""
+def components(own, hf, padded):
+    """Lists of names of both sides whose elements are connected, and the names of `own` that lead nowhere.  `padded`: zeros may be added."""
     names, starts = list(own), []
     for name in names:
         starts.append(int(own[name].flatten()[0]) if own[name].numel() else 0)
@@ -57,7 +60,7 @@ def components(own, hf):
             x = parent[x]
         return x
     for target, tensor in hf.items():
-        for number in {bisect.bisect_right(starts, int(v)) - 1 for v in tensor.flatten().tolist()}:
+        for number in {bisect.bisect_right(starts, int(v)) - 1 for v in tensor.flatten().tolist() if v or not padded}:
             if number < 0:
                 raise ValueError(f"{target}: has elements that come from nowhere")
             parent[root(("own", names[number]))] = root(("hf", target))
@@ -69,12 +72,15 @@ def components(own, hf):
     return found, [n for n in names if n not in used]
 
 
+NUMBER = re.compile(r"(shard_)?(\d+)")   # a part of a name that counts
+
+
 def skeleton(name):
-    return tuple("{}" if part.isdigit() else part for part in name.split("."))
+    return tuple(NUMBER.sub(r"\1{}", part) if NUMBER.fullmatch(part) else part for part in name.split("."))
 
 
 def digits(name):
-    return [int(part) for part in name.split(".") if part.isdigit()]
+    return [int(found[2]) for part in name.split(".") if (found := NUMBER.fullmatch(part))]
 
 
 def side_of(names):
@@ -122,6 +128,9 @@ def per_tensor(sizes, numbers, rank):
         yield Operation('"transpose"' if (a, b) == (0, 1) else f'{{ op = "transpose", dims = [{a}, {b}] }}', lambda t, a=a, b=b: t.transpose(a, b))
     for dim in range(rank) if sizes.swaps else ():
         yield Operation(f'{{ op = "swap", dim = {dim} }}' if dim else '"swap"', lambda t, d=dim: torch.cat(t.chunk(2, d)[::-1], d))
+    for after, before in sizes.pads:
+        yield Operation(f'{{ op = "pad", to = {text(after)}, from = {text(before)} }}',
+                        lambda t, a=after, b=before: torch.cat([t, t.new_zeros(value_of(a, numbers) - value_of(b, numbers), *t.shape[1:])]))
     for heads in sizes.heads:
         count = value_of(heads, numbers)
         for to in ("halves", "pairs"):
@@ -245,7 +254,7 @@ def learn(models, sizes):
     """Returns the rules, and the patterns of names of `own` that the producer leaves out."""
     kinds, left = {}, {}
     for number, (own, hf, numbers) in enumerate(models):
-        found, lost = components(own, hf)
+        found, lost = components(own, hf, bool(sizes.pads))
         for name in lost:
             left.setdefault(skeleton(name), []).append(digits(name))
         for component in found:
@@ -262,24 +271,26 @@ def learn(models, sizes):
         if not do:
             shapes = [[list(models[seen[0][0]][0][one[3][0]].shape) for one in seen[0][1]], [list(models[seen[0][0]][1][one[3][0]].shape) for one in seen[0][2]]]
             raise ValueError(f"{['.'.join(s) for s, _ in left_side]} -> {['.'.join(s) for s, _ in right_side]} {shapes}: no operations found")
-        own_patterns, hf_patterns, over = patterns(left_side, right_side, seen)
+        shifts = {name: [models[number][2][name] for number, _, _ in seen] for name in sizes.shifts}
+        own_patterns, hf_patterns, over = patterns(left_side, right_side, seen, shifts)
         rules.append(Rule(own_patterns, hf_patterns, do[0], over, {number for number, _, _ in seen} != set(range(len(models)))))
+    rules.sort(key=lambda rule: not any("+" in name for name in rule.hf))   # before those for smaller numbers
     return rules, [with_captures(shape, rows) for shape, rows in left.items()]
 
 
 def with_captures(shape, rows):
     names, parts, place = iter("ijklm"), [], 0
     for part in shape:
-        if part == "{}":
+        if part.endswith("{}"):
             values = {row[place] for row in rows}
-            part = f"{{{next(names)}:int}}" if len(values) > 1 else str(values.pop())
+            part = part[:-2] + (f"{{{next(names)}:int}}" if len(values) > 1 else str(values.pop()))
             place += 1
         parts.append(part)
     return ".".join(parts)
 
 
-def patterns(left_side, right_side, seen):
-    """Names captures by the numbers that both sides share in all components of a kind; constant numbers stay."""
+def patterns(left_side, right_side, seen, shifts):
+    """Names captures by the numbers that both sides share in all components of a kind; constant numbers stay.  `shifts`: by name, one of each."""
     columns, over = {}, ""
 
     def column(side, k, p):
@@ -290,10 +301,14 @@ def patterns(left_side, right_side, seen):
         for k, (shape, counting) in enumerate(shapes):
             parts, place = [], 0
             for part in shape:
-                if part == "{}":
+                if part.endswith("{}"):
+                    before = part[:-2]
                     values = column(side, k, place)
                     if place == counting:
                         part, over = "{e}", "e"
+                    elif shifted := next((f"{{{captures[less]}+{name}}}" for name, by in shifts.items()
+                                          if (less := tuple(v - b for v, b in zip(values, by))) in captures), None):
+                        part = shifted
                     elif len(set(values)) == 1:
                         part = str(values[0])
                     else:
@@ -302,7 +317,7 @@ def patterns(left_side, right_side, seen):
                             raise ValueError(f"{shape}: a number that the first pattern does not have")
                         name = captures.setdefault(values, "ijklm"[len(captures)])
                         part = f"{{{name}}}" if known else f"{{{name}:int}}"
-                    place += 1
+                    place, part = place + 1, before + part
                 parts.append(part)
             out[side - 1].append(".".join(parts))
     return out[0], out[1], over

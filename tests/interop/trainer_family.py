@@ -24,9 +24,12 @@ class Family:
     sizes: learn_maps.Sizes = dataclasses.field(default_factory=learn_maps.Sizes)
     absent: tuple = ()                                            # what files may lack, such as the weight of a tied embedding
     drops: list = dataclasses.field(default_factory=list)         # what files hold and the trainer leaves out
+    computed: tuple = ()                                          # what the trainer's model has and files do not, since it is computed
+    by_hand: tuple = ("", ())                                     # names that are not learned, as a regular expression, and rules before the others
     own_shapes: object = None                                     # own_shapes(variant): of the trainer's model, by name
     dtype: torch.dtype = torch.float32
     variant_of: dict = dataclasses.field(default_factory=dict)    # by model_type, where there are several
+    same: list = dataclasses.field(default_factory=list)          # beginnings of names that stay, whatever follows
     covers: tuple = ()        # what of the package this covers, as found() of the source says
 
     def states(self, variant, seed):
@@ -49,13 +52,18 @@ def rule_file(family, producer, version):
     """The text of the map, from what the producer's code does to numbered elements."""
     models = []
     for variant in family.learn:
-        own = learn_maps.numbered({k: tuple(v.shape) for k, v in family.states(variant, 1)[0].items()})
-        models.append((own, family.adapter(variant).to_hf(dict(own)), family.numbers(variant)))
+        own = learn_maps.numbered({k: tuple(v.shape) for k, v in family.states(variant, 1)[0].items() if not re.fullmatch(family.by_hand[0], k)})
+        hf = family.adapter(variant).to_hf(dict(own))
+        stays = tuple(family.same)
+        for name in [name for name in own if stays and name.startswith(stays)]:
+            rekey_tool.check(torch.equal(own.pop(name), hf.pop(name)), f"{family.name}: {name} is another in the files")
+        models.append((own, hf, family.numbers(variant)))
     rules, left = learn_maps.learn(models, family.sizes)
     for rule in rules:
-        rule.optional |= set(rule.hf) <= set(family.absent)
+        rule.optional |= set(rule.hf) <= set(family.absent) or bool(family.by_hand[1])   # rules before may take all
     rules = learn_maps.merged(rules)
-    used = {word for rule in rules for do in rule.do for word in re.findall(r"[a-z_]+", do)}
+    used = {word for do in [do for rule in rules for do in rule.do] + [*family.by_hand[1]] for word in re.findall(r"[a-z_]+", do)}
+    used |= {word for rule in rules for name in rule.hf for word in re.findall(r"\+([a-z_]+)", name)}
     names = [n for n in family.parameters if n in used]
     names = [n for n in family.parameters if n in names or any(n in family.parameters[m] for m in names)]
     types = family.model_types
@@ -65,7 +73,8 @@ def rule_file(family, producer, version):
         lines.append(f"model_type = {learn_maps.text(types[0] if len(types) == 1 else types)}")
     if names:
         lines += ["", "[parameters]"] + [f"{n} = {family.parameters[n]}" for n in names]
-    blocks = [learn_maps.written(rule) for rule in rules]
-    blocks += [f"[[rule]]\ndrop = {learn_maps.text(pattern)}\noptional = true\nonly = \"forward\"" for pattern in left]
+    blocks = [*family.by_hand[1]] + [learn_maps.written(rule) for rule in rules]
+    blocks += [f'[[rule]]\nfrom = "{front}{{rest:**}}"\nto = "{front}{{rest}}"' for front in family.same]
+    blocks += [f"[[rule]]\ndrop = {learn_maps.text(pattern)}\noptional = true\nonly = \"forward\"" for pattern in (*left, *family.computed)]
     blocks += [f"[[rule]]\ndrop = {learn_maps.text(pattern)}\noptional = true\nonly = \"reverse\"" for pattern in family.drops]
     return "\n".join(lines) + "\n\n" + "\n\n".join(blocks) + "\n"
