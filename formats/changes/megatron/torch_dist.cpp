@@ -239,7 +239,10 @@ class Writer {
         continue;
       }
       // Hybrid models have one in their last layer, too.
-      if (layer && is_of_mixer(layer->after)) object("output_layer", "0_1");
+      if (layer && is_of_mixer(layer->after)) {
+        object(cat(layer->before.substr(0, layer->before.rfind("decoder.layers.")), "output_layer"),
+               "0_1");
+      }
       const auto found = module_of(one.name);
       if (!found) continue;
       const std::string& module = *found;
