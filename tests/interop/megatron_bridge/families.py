@@ -27,6 +27,11 @@ INSIDE = {"": "text_config."}   # the parameters of a model with a tower
 THINKER = {"": "thinker_config.text_config."}
 HEARS = {"encoder_layers": 2, "encoder_attention_heads": 2, "encoder_ffn_dim": 24, "num_mel_bins": 8, "max_source_positions": 16, "d_model": 16,
          "n_window": 4, "output_dim": 32}
+STEP = {**TEXT, "num_hidden_layers": 4, "head_dim": 8, "num_attention_groups": 2, "moe_num_experts": 4, "moe_top_k": 2, "moe_intermediate_size": 12,
+        "share_expert_dim": 12, "moe_layers_enum": "1,2,3", "use_moe_router_bias": True, "use_qk_norm": True, "num_nextn_predict_layers": 0,
+        "tie_word_embeddings": False, "sliding_window": 4,
+        "layer_types": ["full_attention", "sliding_attention", "sliding_attention", "full_attention"], "moe_router_activation": "sigmoid",
+        "attention_other_setting": {"attention_type": "sliding_attention", "num_attention_heads": 6, "num_attention_groups": 2, "head_dim": 8}}
 # A whole part of a model that only files have; maps have a pattern for it.
 ANYTHING = "any.thing"
 SPEAKS = {f"{part}.{ANYTHING}": (2,) for part in ("talker", "token2wav", "code2wav")}
@@ -93,7 +98,8 @@ FAMILIES = [
         "n_groups": 2, "conv_kernel": 4}),
     Family("nemotron-h", "nemotron_h", "NemotronHForCausalLM", {
         **EXPERTS, "num_hidden_layers": 4, "hybrid_override_pattern": "MEM*", "head_dim": 8, "mamba_num_heads": 4, "mamba_head_dim": 8, "ssm_state_size": 6,
-        "n_groups": 2, "conv_kernel": 4, "n_routed_experts": 4, "n_shared_experts": 1, "moe_shared_expert_intermediate_size": 12, "n_group": 1, "topk_group": 1}),
+        "n_groups": 2, "conv_kernel": 4, "n_routed_experts": 4, "n_shared_experts": 1, "moe_shared_expert_intermediate_size": 12, "n_group": 1, "topk_group": 1},
+        ({}, {"num_nextn_predict_layers": 1, "mtp_hybrid_override_pattern": "*E"})),
     Family("qwen3-moe", "olmoe", "OlmoeForCausalLM", {**EXPERTS, "num_key_value_heads": 4, "num_experts": 4}),
     Family("ernie4.5-moe", "ernie4_5_moe", "Ernie4_5_MoeForCausalLM", {
         **EXPERTS, "moe_num_experts": 4, "moe_k": 2, "moe_num_shared_experts": 1, "moe_layer_start_index": 1}),
@@ -139,15 +145,23 @@ FAMILIES = [
         "vision_config": {"hidden_size": 24, "intermediate_size": 20, "num_hidden_layers": 2, "num_attention_heads": 2, "image_size": 16, "patch_size": 4},
         "projector_hidden_size": 20}, parameters=INSIDE,
         refused="has no 'language_model.model.layers.0.mlp.gate_proj.weight'"),
+    Family("nemotron-labs-diffusion", "nemotron_labs_diffusion", "NemotronLabsDiffusionModel", {
+        **TEXT, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128, "rope_parameters": {
+            "rope_theta": 1e6, "rope_type": "yarn", "factor": 16.0, "original_max_position_embeddings": 32, "llama_4_scaling_beta": 0.1}}),
+    Family("mimo-v2-flash", "mimo_v2_flash", "MiMoV2FlashForCausalLM", {
+        **EXPERTS, "head_dim": 12, "v_head_dim": 8, "n_routed_experts": 4, "scoring_func": "sigmoid", "layer_types": ["full_attention", "sliding_attention", "sliding_attention"]},
+        later={"hybrid_layer_pattern": [0, 1, 1], "moe_layer_freq": [0, 1, 1], "rope_theta": 1e4, "swa_rope_theta": 1e4, "sliding_window_size": 4,
+               "layernorm_epsilon": 1e-5, "swa_num_key_value_heads": 4}),
+    Family("step3.5", "step3p5", "Step3p5ForCausalLM", STEP, (
+        {}, {"num_nextn_predict_layers": 2, "layer_types": [*STEP["layer_types"], "sliding_attention", "sliding_attention"]}),
+        parameters={"n_kv_heads": "num_attention_groups"}, code="megatron.bridge.models.stepfun.configuration_step35",
+        left_out={f"model.layers.{layer}.transformer.shared_head.output.weight": (1,) for layer in (4, 5)}),
 ]
 
 # Without a map, and why.
 LEFT_OUT = {
-    "MiMoV2FlashForCausalLM": "heads of keys differ from layer to layer, which no rule can say",
-    "NemotronH_Nano_Omni_Reasoning_V3": "not tried: needs the code of the published model",
-    "NemotronH_Nano_VL_V2": "not tried: needs the code of the published model",
-    "NemotronLabsDiffusionModel": "not tried: a diffusion model",
-    "Step3p5ForCausalLM": "a gate of each head beside queries, keys and values, which no rule can say",
+    "NemotronH_Nano_Omni_Reasoning_V3": "a folder that is written back lacks _extra_state of its tower",
+    "NemotronH_Nano_VL_V2": "a folder that is written back lacks _extra_state of its tower",
     "Step3p7ForConditionalGeneration": "linear_qkv of Megatron-Core 0.19.2 has no rows for a gate of each head (head_wise_attn_gate), which the bridge fills",
     "DeepseekV4ForCausalLM": "Megatron-Core 0.19.2 has no attention variant dsv4_hybrid, which the bridge asks for",
     "DeciLMForCausalLM": "not tried: block_configs says for each layer what it has",
