@@ -213,8 +213,11 @@ class Writer {
     if (!name.ends_with(".weight")) return std::nullopt;
     const std::string module = name.substr(0, name.rfind('.'));
     if (module.find(".linear_") == std::string::npos && !module.ends_with(".out_proj") &&
-        !module.ends_with(".eh_proj") && !module.ends_with("multi_modal_projector.proj"))
+        !module.ends_with(".eh_proj") && !module.ends_with("multi_modal_projector.proj") &&
+        !module.ends_with("vision_model.embedder") &&
+        !module.ends_with("vision_model.video_embedder")) {
       return std::nullopt;
+    }
     return module;
   }
 

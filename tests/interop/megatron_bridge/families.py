@@ -27,11 +27,18 @@ INSIDE = {"": "text_config."}   # the parameters of a model with a tower
 THINKER = {"": "thinker_config.text_config."}
 HEARS = {"encoder_layers": 2, "encoder_attention_heads": 2, "encoder_ffn_dim": 24, "num_mel_bins": 8, "max_source_positions": 16, "d_model": 16,
          "n_window": 4, "output_dim": 32}
+# Published files also hold what Megatron-Bridge makes of the configuration.
+RADIO_ALONE = {"vision_model.radio_model." + name: (3,) for name in ("input_conditioner.norm_mean", "input_conditioner.norm_std", "summary_idxs")}
+SOUND_ALONE = {f"sound_encoder.encoder.feature_extractor.featurizer.{name}": (3,) for name in ("fb", "window")}
+LLM = {"": "llm_config.", "v_heads": 16, "v_hidden": 1280}   # of RADIO's one size
 STEP = {**TEXT, "num_hidden_layers": 4, "head_dim": 8, "num_attention_groups": 2, "moe_num_experts": 4, "moe_top_k": 2, "moe_intermediate_size": 12,
         "share_expert_dim": 12, "moe_layers_enum": "1,2,3", "use_moe_router_bias": True, "use_qk_norm": True, "num_nextn_predict_layers": 0,
         "tie_word_embeddings": False, "sliding_window": 4,
         "layer_types": ["full_attention", "sliding_attention", "sliding_attention", "full_attention"], "moe_router_activation": "sigmoid",
         "attention_other_setting": {"attention_type": "sliding_attention", "num_attention_heads": 6, "num_attention_groups": 2, "head_dim": 8}}
+# The published models have code of their own, which is not here: the names are those of Megatron-Bridge's tables, the sizes of its providers.
+NANO = {**TEXT, "num_hidden_layers": 4, "hybrid_override_pattern": "M-M*", "head_dim": 8, "mamba_num_heads": 128, "mamba_head_dim": 80, "ssm_state_size": 128,
+        "n_groups": 8, "conv_kernel": 4}
 # A whole part of a model that only files have; maps have a pattern for it.
 ANYTHING = "any.thing"
 SPEAKS = {f"{part}.{ANYTHING}": (2,) for part in ("talker", "token2wav", "code2wav")}
@@ -156,12 +163,17 @@ FAMILIES = [
         {}, {"num_nextn_predict_layers": 2, "layer_types": [*STEP["layer_types"], "sliding_attention", "sliding_attention"]}),
         parameters={"n_kv_heads": "num_attention_groups"}, code="megatron.bridge.models.stepfun.configuration_step35",
         left_out={f"model.layers.{layer}.transformer.shared_head.output.weight": (1,) for layer in (4, 5)}),
+    Family("nemotron-vl", "NemotronH_Nano_VL_V2", "NemotronH_Nano_VL_V2", {"llm_config": NANO, "vision_config": {}}, parameters=LLM, left_out=RADIO_ALONE),
+    Family("nemotron-omni", "NemotronH_Nano_Omni_Reasoning_V3", "NemotronH_Nano_Omni_Reasoning_V3", {
+        "llm_config": {**NANO, "hybrid_override_pattern": "MEM*", "num_experts_per_tok": 2, "moe_intermediate_size": 12, "n_routed_experts": 4, "n_shared_experts": 1,
+                       "moe_shared_expert_intermediate_size": 12}, "vision_config": {"separate_video_embedder": True},
+        "sound_config": {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24, "num_mel_bins": 16, "subsampling_factor": 4,
+                         "projection_hidden_size": 20}, "sound_context_token_id": 5, "projector_hidden_size": 24}, parameters=LLM,
+        left_out={**RADIO_ALONE, **SOUND_ALONE}),
 ]
 
 # Without a map, and why.
 LEFT_OUT = {
-    "NemotronH_Nano_Omni_Reasoning_V3": "a folder that is written back lacks _extra_state of its tower",
-    "NemotronH_Nano_VL_V2": "a folder that is written back lacks _extra_state of its tower",
     "Step3p7ForConditionalGeneration": "linear_qkv of Megatron-Core 0.19.2 has no rows for a gate of each head (head_wise_attn_gate), which the bridge fills",
     "DeepseekV4ForCausalLM": "Megatron-Core 0.19.2 has no attention variant dsv4_hybrid, which the bridge asks for",
     "DeciLMForCausalLM": "not tried: block_configs says for each layer what it has",
