@@ -117,9 +117,18 @@ class Chain:
             halves = rng.random() < 0.5
             self.add(f'{{ op = "rotary", heads = 2, to = "{"halves" if halves else "pairs"}" }}', [rotary(first, 2, halves)])
         elif kind == "qkv" and rank and first.shape[0] % 8 == 0 and first.numel():
-            groups = first.reshape(2, 4, first.shape[0] // 8, *first.shape[1:])
+            size = first.shape[0] // 8
+            groups = first.reshape(2, 4, size, *first.shape[1:])
             flat = [groups[:, :2], groups[:, 2:3], groups[:, 3:]]
-            self.final('{ op = "split_qkv", heads = 4, kv_heads = 2 }', [g.reshape(-1, *first.shape[1:]) for g in flat])
+            declared = rng.choice(["heads = 4, kv_heads = 2", f"heads = -1, kv_heads = 2, head_dim = {size}",
+                                   f"heads = 4, kv_heads = -1, head_dim = {size}", "heads = 2, kv_heads = 2, gated = true",
+                                   f"heads = 4, kv_heads = 4, head_dim = {size}, value_dim = 0"])
+            if "gated" in declared:
+                flat = groups.split(1, 1)
+            if "value_dim" in declared:
+                groups = first.reshape(4, 2, size, *first.shape[1:])
+                flat = [groups[:, :1], groups[:, 1:], groups[:, :0]]
+            self.final('{ op = "split_qkv", %s }' % declared, [g.reshape(g.shape[0] * g.shape[1] * size, *first.shape[1:]) for g in flat])
         elif kind == "pad" and rank and alike and first.shape[dim] < 50:
             more = rng.randrange(3)
             self.add(f'{{ op = "pad", dim = {shown}, to = {first.shape[dim] + more}, from = {first.shape[dim]} }}',

@@ -9,6 +9,7 @@
 #include "formats/bytes/base/text.h"
 #include "formats/changes/arrays/elementwise.h"
 #include "formats/changes/arrays/low_rank_update.h"
+#include "formats/changes/map/heads.h"
 #include "formats/changes/map/node_reader.h"
 #include "formats/changes/map/operation.h"
 #include "formats/changes/map/scaling.h"
@@ -191,15 +192,6 @@ class Application {
     return out;
   }
 
-  // Returns the number of groups of heads that share a key, and the number of query heads in each.
-  std::pair<std::int64_t, std::int64_t> groups() const {
-    const std::int64_t heads = value(operation_.heads[0]);
-    const std::int64_t groups = value(operation_.heads[1]);
-    if (groups <= 0 || heads <= 0 || heads % groups != 0)
-      throw misfit(cat(heads, " heads are not divisible into ", groups, " groups"));
-    return {groups, heads / groups};
-  }
-
   // Returns `array` with its first dimension split into `groups`.
   Array grouped(const Array& array, std::int64_t groups) const {
     if (array.shape.empty() || array.shape[0] % groups != 0) {
@@ -219,29 +211,37 @@ class Application {
   }
 
   Array fuse_qkv() const {
-    if (arrays_.size() != 3) throw wants("query, key and value");
+    if (arrays_.size() != (operation_.gated ? 4U : 3U))
+      throw wants(operation_.gated ? "query, gate, key and value" : "query, key and value");
     check_alike(arrays_, 0);
-    const auto [count, share] = groups();
+    for (const Array& array : arrays_)
+      if (array.shape.empty()) throw misfit("a number has no heads");
+    const Heads heads =
+        heads_of(operation_, {0, arrays_[0].shape[0], arrays_.end()[-2].shape[0]}, parameter_);
     std::vector<Array> parts;
-    for (const Array& array : arrays_) parts.push_back(grouped(array, count));
-    if (parts[0].shape[1] != share * parts[1].shape[1] || parts[1].shape[1] != parts[2].shape[1]) {
-      throw misfit(cat("shapes ", shapes_text(arrays_), " are not those of ", count * share,
-                       " heads of queries and ", count, " of keys and values"));
+    for (std::size_t i = 0; i < arrays_.size(); ++i) {
+      parts.push_back(grouped(arrays_[i], heads.groups));
+      if (parts[i].shape[1] != heads.rows[i]) {
+        throw misfit(cat("shapes ", shapes_text(arrays_), " are not those of ", heads.text()));
+      }
     }
     return ungrouped(concatenated(parts, 1));
   }
 
   std::vector<Array> split_qkv() const {
-    const auto [count, share] = groups();
-    const Array parts = grouped(single(), count);
-    if (parts.shape[1] % (share + 2) != 0) {
-      throw misfit(cat("dimension 0 of ", shape_text(arrays_[0].shape), " is not that of ",
-                       count * share, " heads of queries and ", count, " of keys and values"));
+    const Shape& shape = single().shape;
+    const Heads heads = heads_of(operation_, {shape.empty() ? 1 : shape[0]}, parameter_);
+    const Array parts = grouped(single(), heads.groups);
+    if (parts.shape[1] != std::accumulate(heads.rows.begin(), heads.rows.end(), std::int64_t{0})) {
+      throw misfit(cat("dimension 0 of ", shape_text(shape), " is not that of ", heads.text()));
     }
-    const std::int64_t head = parts.shape[1] / (share + 2);
-    return {ungrouped(sliced(parts, 1, 0, share * head)),
-            ungrouped(sliced(parts, 1, share * head, head)),
-            ungrouped(sliced(parts, 1, (share + 1) * head, head))};
+    std::vector<Array> out;
+    std::int64_t at = 0;
+    for (const std::int64_t rows : heads.rows) {
+      out.push_back(ungrouped(sliced(parts, 1, at, rows)));
+      at += rows;
+    }
+    return out;
   }
 
   Array low_rank() const {
@@ -266,9 +266,40 @@ class Application {
         return pad(array);
       case OperationKind::kTrim:
         return trim(array);
+      case OperationKind::kRepeat:
+        return repeat(array);
+      case OperationKind::kEvery:
+        return every(array);
       default:
         return compute(array);
     }
+  }
+
+  Array repeat(const Array& array) const {
+    const std::size_t dim = dim_of(operation_.dims[0], array.shape.size(), array.shape);
+    const std::int64_t count = size_value(operation_.to[0]);
+    if (count < 1 || count > static_cast<std::int64_t>(kMaxArrays))
+      throw misfit(cat("repeat makes 1 to ", kMaxArrays, " of one, not ", count));
+    Shape shape = array.shape;
+    shape.insert(shape.begin() + static_cast<std::ptrdiff_t>(dim) + 1, 1);
+    const std::vector<Array> copies(static_cast<std::size_t>(count), reshaped(array, shape));
+    shape = array.shape;
+    shape[dim] *= count;
+    return reshaped(concatenated(copies, dim + 1), shape);
+  }
+
+  Array every(const Array& array) const {
+    const std::size_t dim = dim_of(operation_.dims[0], array.shape.size(), array.shape);
+    const std::int64_t count = size_value(operation_.to[0]);
+    if (count < 1 || array.shape[dim] % count != 0) {
+      throw misfit(
+          cat("dimension ", dim, " of ", shape_text(array.shape), " is not divisible by ", count));
+    }
+    Shape shape = array.shape;
+    shape[dim] /= count;
+    Shape apart = shape;
+    apart.insert(apart.begin() + static_cast<std::ptrdiff_t>(dim) + 1, count);
+    return reshaped(sliced(reshaped(array, apart), dim + 1, 0, 1), shape);
   }
 
   Array transpose(const Array& array) const {

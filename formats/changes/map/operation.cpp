@@ -35,6 +35,8 @@ constexpr std::array kOperations = {
     Known{OperationKind::kSplitQkv, "split_qkv", OperationKind::kFuseQkv},
     Known{OperationKind::kPad, "pad", OperationKind::kTrim},
     Known{OperationKind::kTrim, "trim", OperationKind::kPad},
+    Known{OperationKind::kRepeat, "repeat", OperationKind::kEvery, false},
+    Known{OperationKind::kEvery, "every", OperationKind::kRepeat, false},
     Known{OperationKind::kTie, "tie", OperationKind::kUntie},
     Known{OperationKind::kUntie, "untie", OperationKind::kTie},
     Known{OperationKind::kCast, "cast", OperationKind::kCast},
@@ -49,7 +51,8 @@ constexpr std::array kOperations = {
 constexpr std::array kOneOfOne = {
     OperationKind::kTranspose, OperationKind::kPermute, OperationKind::kReshape,
     OperationKind::kRotary,    OperationKind::kPad,     OperationKind::kTrim,
-    OperationKind::kCast,      OperationKind::kAdd,     OperationKind::kScale};
+    OperationKind::kRepeat,    OperationKind::kEvery,   OperationKind::kCast,
+    OperationKind::kAdd,       OperationKind::kScale};
 
 const Known& known(OperationKind kind) {
   return *std::ranges::find_if(kOperations, [&](const Known& one) { return one.kind == kind; });
@@ -143,8 +146,12 @@ class OperationReader {
         return;
       case OperationKind::kFuseQkv:
       case OperationKind::kSplitQkv:
-        out_.heads = {expression_of(reader_.need("heads"), "heads"),
-                      expression_of(reader_.need("kv_heads"), "heads of keys")};
+        qkv();
+        return;
+      case OperationKind::kRepeat:
+      case OperationKind::kEvery:
+        dim();
+        out_.to = {expression_of(reader_.need("count"), "a number")};
         return;
       case OperationKind::kPad:
       case OperationKind::kTrim:
@@ -251,6 +258,17 @@ class OperationReader {
     }
   }
 
+  void qkv() {
+    out_.heads = {expression_of(reader_.need("heads"), "heads"),
+                  expression_of(reader_.need("kv_heads"), "heads of keys")};
+    if (const RuleNode* node = reader_.find("head_dim")) {
+      out_.head_rows.assign(2, expression_of(*node, "rows of a head"));
+      if (const RuleNode* value = reader_.find("value_dim"))
+        out_.head_rows[1] = expression_of(*value, "rows of a head");
+    }
+    if (const RuleNode* node = reader_.find("gated")) out_.gated = truth_of(*node, "gated");
+  }
+
   void rotary() {
     out_.heads = {expression_of(reader_.need("heads"), "heads")};
     const RuleNode& to = reader_.need("to");
@@ -309,6 +327,7 @@ std::vector<std::string> parameters_of(const Operation& operation) {
   add(operation.to);
   if (operation.from) add(*operation.from);
   add(operation.heads);
+  add(operation.head_rows);
   add(operation.block);
   return {names.begin(), names.end()};
 }

@@ -31,6 +31,8 @@ enum class OperationKind {
   kSplitQkv,     // the reverse
   kPad,          // a dimension grows at its end
   kTrim,         // a dimension shrinks at its end
+  kRepeat,       // each element of a dimension becomes several alike
+  kEvery,        // the first of each several in a dimension is taken
   kTie,          // one array gets several names
   kUntie,        // several names of one array: the first is taken
   kCast,
@@ -51,18 +53,24 @@ struct Operation {
   // The arrays that it applies to, counted from 0; none: all.  Only for operations that make one
   // array of one.
   std::vector<std::int64_t> of;
-  // kConcatenate, kSplit, kStack, kUnstack, kSwap, kPad, kTrim: one; kTranspose: two; kPermute:
-  // all. Negative ones count from the end.
+  // kConcatenate, kSplit, kStack, kUnstack, kSwap, kPad, kTrim, kRepeat, kEvery: one; kTranspose:
+  // two; kPermute: all. Negative ones count from the end.
   std::vector<std::int64_t> dims;
   // kConcatenate, kSplit: the sizes along the dimension; none: equal ones.
   std::optional<std::vector<Expression>> sizes;
   bool any_sizes = false;      // kConcatenate: any sizes; it has no inverse then
-  std::vector<Expression> to;  // kReshape: one may be -1; kPad, kTrim: the size, one number
+  std::vector<Expression> to;  // kReshape: one may be -1; kPad, kTrim: the size, kRepeat, kEvery:
+                               // how many, one number
   // `to` before the operation; without it there is no inverse.
   std::optional<std::vector<Expression>> from;
-  std::vector<Expression> heads;  // kRotary: one; kFuseQkv, kSplitQkv: heads, heads of keys
-  bool halves = false;            // kRotary: from pairs to halves; else from halves to pairs
-  double number = 0;              // kPad, kAdd: the value; kScale, kLowRank: the factor
+  // kRotary: one; kFuseQkv, kSplitQkv: heads, heads of keys, one of them may be -1.
+  std::vector<Expression> heads;
+  // kFuseQkv, kSplitQkv: the rows of a head of queries and keys, those of a head of values; none:
+  // the shapes say them, and values have as many.
+  std::vector<Expression> head_rows;
+  bool gated = false;   // kFuseQkv, kSplitQkv: a gate follows the queries, of their shape
+  bool halves = false;  // kRotary: from pairs to halves; else from halves to pairs
+  double number = 0;    // kPad, kAdd: the value; kScale, kLowRank: the factor
   // kCast, kDequantize: the dtype to make; kQuantize: the dtype that its inverse makes.
   DType dtype = DType::kFloat32;
   std::optional<DType> was;  // kCast: the dtype before

@@ -213,8 +213,11 @@ class Writer {
     if (!name.ends_with(".weight")) return std::nullopt;
     const std::string module = name.substr(0, name.rfind('.'));
     if (module.find(".linear_") == std::string::npos && !module.ends_with(".out_proj") &&
-        !module.ends_with(".eh_proj") && !module.ends_with("multi_modal_projector.proj"))
+        !module.ends_with(".eh_proj") && !module.ends_with("multi_modal_projector.proj") &&
+        !module.ends_with("vision_model.embedder") &&
+        !module.ends_with("vision_model.video_embedder")) {
       return std::nullopt;
+    }
     return module;
   }
 
@@ -239,7 +242,10 @@ class Writer {
         continue;
       }
       // Hybrid models have one in their last layer, too.
-      if (layer && is_of_mixer(layer->after)) object("output_layer", "0_1");
+      if (layer && is_of_mixer(layer->after)) {
+        object(cat(layer->before.substr(0, layer->before.rfind("decoder.layers.")), "output_layer"),
+               "0_1");
+      }
       const auto found = module_of(one.name);
       if (!found) continue;
       const std::string& module = *found;

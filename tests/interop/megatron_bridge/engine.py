@@ -140,6 +140,20 @@ def _standing_for(*packages):
         del sys.modules[name]
 
 
+def small_towers():
+    """The vision tower of Nemotron's models has one size, of RADIO-H: here with two layers and few columns inside its MLPs."""
+    from megatron.bridge.models.nemotron_omni import nemotron_omni_provider
+    from megatron.bridge.models.nemotron_vl import nemotron_vl_provider
+    def smaller(made):
+        def make(vision_transformer_config, vision_projection_config, **more):
+            vision_transformer_config.num_layers, vision_transformer_config.ffn_hidden_size = 2, 24
+            vision_projection_config.ffn_hidden_size = 24
+            return made(vision_transformer_config=vision_transformer_config, vision_projection_config=vision_projection_config, **more)
+        return make
+    for module in (nemotron_vl_provider, nemotron_omni_provider):
+        module.LLaVAModel = smaller(module.LLaVAModel)
+
+
 class _Nothing:
     def __init__(self, *_, **__):
         pass
@@ -167,3 +181,6 @@ def start():
     parallel_state.initialize_model_parallel(1, 1)
     with contextlib.redirect_stdout(sys.stderr):
         import megatron.bridge.models   # noqa: F401
+        with _standing_for("diffusers"):   # of other models than those here
+            import megatron.bridge.diffusion.models.nemotron_labs_diffusion   # noqa: F401
+    small_towers()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The families of Megatron-Bridge: the map of each, and small configurations that use what the map has rules for."""
 import dataclasses
+import importlib
 
 TEXT = {"hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 2, "vocab_size": 64,
         "max_position_embeddings": 64}
@@ -23,6 +24,25 @@ VISION_3 = {"depth": 4, "hidden_size": 16, "intermediate_size": 24, "num_heads":
             "temporal_patch_size": 2, "num_position_embeddings": 16, "deepstack_visual_indexes": [0, 1, 3]}
 TOWER = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 8, "patch_size": 4, "image_size": 16}
 INSIDE = {"": "text_config."}   # the parameters of a model with a tower
+THINKER = {"": "thinker_config.text_config."}
+HEARS = {"encoder_layers": 2, "encoder_attention_heads": 2, "encoder_ffn_dim": 24, "num_mel_bins": 8, "max_source_positions": 16, "d_model": 16,
+         "n_window": 4, "output_dim": 32}
+# Published files also hold what Megatron-Bridge makes of the configuration.
+RADIO_ALONE = {"vision_model.radio_model." + name: (3,) for name in ("input_conditioner.norm_mean", "input_conditioner.norm_std", "summary_idxs")}
+SOUND_ALONE = {f"sound_encoder.encoder.feature_extractor.featurizer.{name}": (3,) for name in ("fb", "window")}
+LLM = {"": "llm_config.", "v_heads": 16, "v_hidden": 1280}   # of RADIO's one size
+STEP = {**TEXT, "num_hidden_layers": 4, "head_dim": 8, "num_attention_groups": 2, "moe_num_experts": 4, "moe_top_k": 2, "moe_intermediate_size": 12,
+        "share_expert_dim": 12, "moe_layers_enum": "1,2,3", "use_moe_router_bias": True, "use_qk_norm": True, "num_nextn_predict_layers": 0,
+        "tie_word_embeddings": False, "sliding_window": 4,
+        "layer_types": ["full_attention", "sliding_attention", "sliding_attention", "full_attention"], "moe_router_activation": "sigmoid",
+        "attention_other_setting": {"attention_type": "sliding_attention", "num_attention_heads": 6, "num_attention_groups": 2, "head_dim": 8}}
+# The published models have code of their own, which is not here: the names are those of Megatron-Bridge's tables, the sizes of its providers.
+NANO = {**TEXT, "num_hidden_layers": 4, "hybrid_override_pattern": "M-M*", "head_dim": 8, "mamba_num_heads": 128, "mamba_head_dim": 80, "ssm_state_size": 128,
+        "n_groups": 8, "conv_kernel": 4}
+# A whole part of a model that only files have; maps have a pattern for it.
+ANYTHING = "any.thing"
+SPEAKS = {f"{part}.{ANYTHING}": (2,) for part in ("talker", "token2wav", "code2wav")}
+HEARS_3 = {**HEARS, "downsample_hidden_size": 6, "num_hidden_layers": 2}
 
 
 @dataclasses.dataclass
@@ -34,15 +54,23 @@ class Family:
     variants: tuple = ({},)   # beside `options`: those of each sample
     parameters: dict = dataclasses.field(default_factory=dict)   # of rules, by other names in config.json
     later: dict = dataclasses.field(default_factory=dict)   # attributes of the configuration that its class does not take
+    code: str = ""   # the module with the configuration of a model, and perhaps the model, where it is not in transformers
+    refused: str = ""   # by export, which holds other names for those of transformers' model
     left_out: dict = dataclasses.field(default_factory=dict)   # tensors of files, and their shapes, that Megatron-Core has no place for
+
+    def module(self):
+        """Where the model and its configuration are, if anywhere."""
+        return importlib.import_module(self.code or "transformers")
 
     def config(self, variant):
         import transformers
         options = {**self.options, **variant}
+        known = next((c for n, c in vars(self.module()).items() if n.endswith("Config") and getattr(c, "model_type", "") == self.model_type), None)
         try:
-            config = transformers.AutoConfig.for_model(self.model_type, **options)
+            config = known(**options) if known else transformers.AutoConfig.for_model(self.model_type, **options)
         except ValueError:   # of a model that transformers does not have
-            config = transformers.PretrainedConfig(**options)
+            inner = {n: transformers.PretrainedConfig(**o) if n.endswith("_config") else o for n, o in options.items()}
+            config = transformers.PretrainedConfig(**inner)
             config.model_type = self.model_type
         for name, value in {"architectures": [self.architecture], "torch_dtype": "bfloat16", **self.later}.items():
             inner, _, last = name.rpartition(".")
@@ -77,7 +105,8 @@ FAMILIES = [
         "n_groups": 2, "conv_kernel": 4}),
     Family("nemotron-h", "nemotron_h", "NemotronHForCausalLM", {
         **EXPERTS, "num_hidden_layers": 4, "hybrid_override_pattern": "MEM*", "head_dim": 8, "mamba_num_heads": 4, "mamba_head_dim": 8, "ssm_state_size": 6,
-        "n_groups": 2, "conv_kernel": 4, "n_routed_experts": 4, "n_shared_experts": 1, "moe_shared_expert_intermediate_size": 12, "n_group": 1, "topk_group": 1}),
+        "n_groups": 2, "conv_kernel": 4, "n_routed_experts": 4, "n_shared_experts": 1, "moe_shared_expert_intermediate_size": 12, "n_group": 1, "topk_group": 1},
+        ({}, {"num_nextn_predict_layers": 1, "mtp_hybrid_override_pattern": "*E"})),
     Family("qwen3-moe", "olmoe", "OlmoeForCausalLM", {**EXPERTS, "num_key_value_heads": 4, "num_experts": 4}),
     Family("ernie4.5-moe", "ernie4_5_moe", "Ernie4_5_MoeForCausalLM", {
         **EXPERTS, "moe_num_experts": 4, "moe_k": 2, "moe_num_shared_experts": 1, "moe_layer_start_index": 1}),
@@ -107,12 +136,47 @@ FAMILIES = [
         "text_config": {**TEXT, "model_type": "qwen2"},
         "audio_config": {"d_model": 16, "encoder_layers": 2, "encoder_attention_heads": 2, "encoder_ffn_dim": 24, "num_mel_bins": 8, "max_source_positions": 16}},
         parameters=INSIDE),
+    Family("qwen2.5-omni", "qwen2_5_omni", "Qwen2_5OmniForConditionalGeneration", {
+        "enable_audio_output": False, "thinker_config": {"text_config": {**TEXT, "tie_word_embeddings": False}, "vision_config": VISION_2, "audio_config": HEARS}},
+        parameters=THINKER, left_out=SPEAKS),
+    Family("qwen3-omni", "qwen3_omni_moe", "Qwen3OmniMoeForConditionalGeneration", {
+        "enable_audio_output": False, "thinker_config": {"text_config": {**QWEN_EXPERTS, "head_dim": 8}, "vision_config": VISION_3, "audio_config": HEARS_3}},
+        parameters=THINKER, left_out=SPEAKS),
+    Family("qwen3-asr", "qwen3_asr", "Qwen3ASRForConditionalGeneration", {
+        "thinker_config": {"text_config": {**TEXT, "head_dim": 12, "pad_token_id": 0}, "audio_config": HEARS_3}}, parameters=THINKER,
+        code="megatron.bridge.models.qwen3_asr.hf_qwen3_asr.configuration_qwen3_asr", refused="has no 'thinker."),
+    Family("minimax-m3", "minimax_m3_vl", "MiniMaxM3SparseForConditionalGeneration", {
+        "text_config": {**TEXT, "num_hidden_layers": 3, "head_dim": 8, "rotary_dim": 4, "dense_intermediate_size": 20, "shared_intermediate_size": 12,
+                        "num_local_experts": 4, "num_experts_per_tok": 2, "mlp_layer_types": ["dense", "sparse", "sparse"],
+                        "layer_types": ["full_attention", "minimax_m3_sparse", "minimax_m3_sparse"], "index_n_heads": 2, "index_head_dim": 6},
+        "vision_config": {"hidden_size": 24, "intermediate_size": 20, "num_hidden_layers": 2, "num_attention_heads": 2, "image_size": 16, "patch_size": 4},
+        "projector_hidden_size": 20}, parameters=INSIDE,
+        refused="has no 'language_model.model.layers.0.mlp.gate_proj.weight'"),
+    Family("nemotron-labs-diffusion", "nemotron_labs_diffusion", "NemotronLabsDiffusionModel", {
+        **TEXT, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128, "rope_parameters": {
+            "rope_theta": 1e6, "rope_type": "yarn", "factor": 16.0, "original_max_position_embeddings": 32, "llama_4_scaling_beta": 0.1}}),
+    Family("mimo-v2-flash", "mimo_v2_flash", "MiMoV2FlashForCausalLM", {
+        **EXPERTS, "head_dim": 12, "v_head_dim": 8, "n_routed_experts": 4, "scoring_func": "sigmoid", "layer_types": ["full_attention", "sliding_attention", "sliding_attention"]},
+        later={"hybrid_layer_pattern": [0, 1, 1], "moe_layer_freq": [0, 1, 1], "rope_theta": 1e4, "swa_rope_theta": 1e4, "sliding_window_size": 4,
+               "layernorm_epsilon": 1e-5, "swa_num_key_value_heads": 4}),
+    Family("step3.5", "step3p5", "Step3p5ForCausalLM", STEP, (
+        {}, {"num_nextn_predict_layers": 2, "layer_types": [*STEP["layer_types"], "sliding_attention", "sliding_attention"]}),
+        parameters={"n_kv_heads": "num_attention_groups"}, code="megatron.bridge.models.stepfun.configuration_step35",
+        left_out={f"model.layers.{layer}.transformer.shared_head.output.weight": (1,) for layer in (4, 5)}),
+    Family("nemotron-vl", "NemotronH_Nano_VL_V2", "NemotronH_Nano_VL_V2", {"llm_config": NANO, "vision_config": {}}, parameters=LLM, left_out=RADIO_ALONE),
+    Family("nemotron-omni", "NemotronH_Nano_Omni_Reasoning_V3", "NemotronH_Nano_Omni_Reasoning_V3", {
+        "llm_config": {**NANO, "hybrid_override_pattern": "MEM*", "num_experts_per_tok": 2, "moe_intermediate_size": 12, "n_routed_experts": 4, "n_shared_experts": 1,
+                       "moe_shared_expert_intermediate_size": 12}, "vision_config": {"separate_video_embedder": True},
+        "sound_config": {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24, "num_mel_bins": 16, "subsampling_factor": 4,
+                         "projection_hidden_size": 20}, "sound_context_token_id": 5, "projector_hidden_size": 24}, parameters=LLM,
+        left_out={**RADIO_ALONE, **SOUND_ALONE}),
 ]
 
 # Without a map, and why.
 LEFT_OUT = {
+    "Step3p7ForConditionalGeneration": "linear_qkv of Megatron-Core 0.19.2 has no rows for a gate of each head (head_wise_attn_gate), which the bridge fills",
+    "DeepseekV4ForCausalLM": "Megatron-Core 0.19.2 has no attention variant dsv4_hybrid, which the bridge asks for",
     "DeciLMForCausalLM": "not tried: block_configs says for each layer what it has",
-    "DeepseekV4ForCausalLM": "not tried: hyper-connections have mappings of their own",
     "Ernie4_5_VLMoeForConditionalGeneration": "not tried: experts of two kinds have mappings of their own",
     "Exaone4_5_ForConditionalGeneration": "not tried",
     "Gemma4ForCausalLM": "Megatron-Bridge does not read the configuration of transformers 5.23",
@@ -120,17 +184,7 @@ LEFT_OUT = {
     "Glm4vMoeForConditionalGeneration": "Megatron-Bridge does not make its tower with transformers 5.23",
     "GlmMoeDsaForCausalLM": "Megatron-Core asks for HybridEP, which needs a GPU",
     "KimiK25ForConditionalGeneration": "not tried",
-    "MiMoV2FlashForCausalLM": "heads of keys differ from layer to layer, which no rule can say",
-    "MiniMaxM3SparseForConditionalGeneration": "not tried",
-    "NemotronH_Nano_Omni_Reasoning_V3": "not tried: needs the code of the published model",
-    "NemotronH_Nano_VL_V2": "not tried: needs the code of the published model",
-    "NemotronLabsDiffusionModel": "not tried: a diffusion model",
-    "Qwen2_5OmniForConditionalGeneration": "not tried",
-    "Qwen3ASRForConditionalGeneration": "not tried",
-    "Qwen3OmniMoeForConditionalGeneration": "not tried",
     "SarvamMLAForCausalLM": "Megatron-Bridge has no mapping for a parameter of a small model",
-    "Step3p5ForCausalLM": "a gate of each head beside queries, keys and values, which no rule can say",
-    "Step3p7ForConditionalGeneration": "not tried",
 }
 # The same model by another name.
 OTHER_NAMES = {"ExaoneMoEForCausalLM": "ExaoneMoeForCausalLM"}

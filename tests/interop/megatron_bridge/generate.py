@@ -33,7 +33,7 @@ def text_of(members):
     body = [rules.rule_text(rule, maybe) for rule, maybe in zip(every, optional) if maybe or not rules.is_rename(rule)]
     renames = [rules.rename_text(rule) for rule, maybe in zip(every, optional) if not maybe and rules.is_rename(rule)]
     state = '[[rule]]\ndrop = "{module:**}._extra_state"\noptional = true\nonly = "forward"\n'
-    left_out = dict.fromkeys(rules.any_layer(left) for family in members for left in family.left_out)
+    left_out = dict.fromkeys(rules.any_layer(left).replace(families.ANYTHING, "{rest:**}") for family in members for left in family.left_out)
     state += "".join(f'\n[[rule]]\ndrop = "{left}"\noptional = true\nonly = "reverse"\n' for left in left_out)
     return heading + rules.parameters_text(every, members[0].parameters) + "\n".join([*body, state]) + "\n[rename]\n" + "".join(renames)
 

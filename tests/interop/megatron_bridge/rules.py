@@ -22,6 +22,7 @@ PARAMETERS = {
     "n_kv_heads": ("num_key_value_heads", "n_heads"),
     "hidden": ("hidden_size", None),
     "head_dim": ("head_dim", "hidden / n_heads"),
+    "v_head_dim": ("v_head_dim", None),
     "inner": ("intermediate_size", None),
     "m_heads": ("mamba_num_heads", None),
     "m_head_dim": ("mamba_head_dim", None),
@@ -105,6 +106,16 @@ def operations(mapping, task, gated, files):
                     {"op": "permute", "order": [0, 2, 1, 3, 4], "of": [0]},
                     {**reshape(["2 * n_heads * head_dim", -1], [kv, f"n_heads / {kv}", 2, "head_dim", -1]), "of": [0]}]
         return qkv
+    if kind == "MiMoV2FlashQKVMapping":   # layers differ in the heads of keys, and values have heads of another size
+        return [{"op": "split_qkv", "heads": n, "kv_heads": -1, "head_dim": "head_dim", "value_dim": "v_head_dim"}]
+    if kind == "QKVGMapping":   # layers differ in the heads of queries
+        if not task.megatron_module.config.attention_output_gate:
+            raise NoRule("a gate of each head after queries, keys and values")
+        return [{"op": "split_qkv", "heads": -1, "kv_heads": kv, "head_dim": "head_dim", "gated": True}, {"op": "every", "count": "head_dim", "of": [1]}]
+    if kind == "StackedExpertAutoMapping":
+        return ["stack"]
+    if kind == "StackedExpertGatedMLPMapping":
+        return ["stack", {"op": "split", "dim": 1}]
     if kind == "ConcatenatedQKVMapping":
         sizes = ["v_hidden"] * 3 if n == kv else [f"{n} * head_dim", f"{kv} * head_dim", f"{kv} * head_dim"]
         return [*qkv, {"op": "concatenate", "sizes": sizes}]
@@ -161,14 +172,36 @@ def any_mtp_layer(rule, layers):
             "to": [name.replace(there, f"model.layers.{AFTER}.") for name in rule["to"]]}
 
 
+# Layers inside a layer of multi-token prediction, which Hugging Face counts through.  There is one outer layer: repeated, if several are predicted.
+LAST = "{i+mtp_last}"
+INNER = "mtp.layers.0.mtp_model_layer.layers.{i:int}."
+EACH_INNER = [INNER + end for end in ("self_attention.linear_proj.weight", "mlp.router.weight", "mlp.linear_fc2.weight", "mixer.out_proj.weight")]
+
+
+def inner_rules(mapping):
+    """The rule of a mapping of such layers."""
+    left, right = mapping.megatron_param, mapping.hf_param
+    right = [right] if isinstance(right, str) else [*right.values()]
+    if "mtp_model_layer.layers." in left:
+        left, kind = left.replace("mtp.layers.*.mtp_model_layer.layers.*.", INNER), "{i}"
+    else:
+        left, kind = left.replace("*", "{i:int}"), LAST if mapping._inner_override else "{i}"
+    left, right = left.replace("*", "{e:int}"), [one.replace("*", kind, 1).replace("*", "{e}") for one in right]
+    return [{"from": [left], "to": right, "do": [{"op": "split_qkv", "heads": "n_heads", "kv_heads": "n_kv_heads"}] if len(right) == 3 else []}]
+
+
 def rules_of(mapping, task, gated, files):
     """The rules for a mapping with its stars, of which a sample uses `task`."""
     name = mapping.megatron_param
+    if type(mapping).__name__ in ("_MTPFlatteningMapping", "_MTPFlatteningQKVMapping"):
+        return inner_rules(mapping)
     stars = star_names(name)
     left = [captures(one, stars) for one in folder_names(name)]
     if type(mapping).__name__ in ("GDNLinearMapping", "GDNLinearMappingSeparate"):
         return gdn_rules(mapping, left, stars)
     right = [mapping.hf_param] if isinstance(mapping.hf_param, str) else [*mapping.hf_param.values()]
+    if type(mapping).__name__ == "QKVGMapping":
+        right.insert(1, right.pop())   # the gate follows the queries
     right = [captures(one, stars, bare=True) for one in right]
     rule = {"from": left, "to": right, "do": operations(mapping, task, gated, files)}
     over = {s for s in stars if "{%s" % s not in right[0]}
@@ -237,6 +270,8 @@ def with_kinds(name, other):
 def number_or_text(value):
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(number_or_text(v) for v in value) + "]"
+    if isinstance(value, bool):
+        return str(value).lower()
     return str(value) if isinstance(value, int) else '"%s"' % value
 
 
@@ -291,6 +326,8 @@ def parameters_text(rules, own):
         if config and "." not in config:
             config = own.get("", "") + config
         config = own.get(name, config)
+        if isinstance(config, int):
+            config, value = None, config
         members = ([f'config = "{config}"'] if config else []) + ([f'value = "{value}"'] if value else [])
         lines.append(f"{name} = {{ {', '.join(members)} }}\n")
     every_layer = next((rule for rule in rules if rule["from"] == [LAYER]), None)
@@ -299,4 +336,7 @@ def parameters_text(rules, own):
         lines += [f"every_layer = {{ count_of = {number_or_text([LAYER, with_kinds(every_layer['to'][0], LAYER)])} }}\n",
                   f"mtp_layers = {{ count_of = \"{first.replace(AFTER, '{i:int}')}\" }}\n",
                   f"layers = {{ config = \"{own.get('', '')}num_hidden_layers\", value = \"every_layer - mtp_layers\" }}\n"]
+    if any(LAST in rule["to"][0] for rule in rules):
+        lines += [f"mtp_inner = {{ count_of = {number_or_text([*EACH_INNER, 'mtp.layers.{i:int}.norm.weight'])} }}\n",
+                  "mtp_outer = { count_of = \"mtp.layers.{i:int}.eh_proj.weight\" }\n", "mtp_last = { value = \"mtp_inner - mtp_outer\" }\n"]
     return "[parameters]\n" + "".join(lines) + "\n" if lines else ""

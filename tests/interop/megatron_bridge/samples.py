@@ -24,7 +24,7 @@ class Sample:
     def __init__(self, family, options):
         from megatron.bridge.models.conversion import model_bridge
         self.config = family.config(options)
-        self.files = None if any((family.options | options).get(name) for name in PREDICTED) else self._files(family.architecture)
+        self.files = None if any((family.options | options).get(name) for name in PREDICTED) else self._files(getattr(family.module(), family.architecture, None))
         source = getattr(transformers, family.architecture, None)
         known = model_bridge.get_model_bridge._exact_types
         self.bridge = model_bridge.get_model_bridge(source if source in known else family.architecture, hf_config=self.config)
@@ -40,12 +40,11 @@ class Sample:
         self.files |= {name: torch.ones(shape) for name, shape in family.left_out.items()}
         self.load(self.model)
 
-    def _files(self, architecture):
-        """The tensors of the files that save_pretrained writes; None where transformers lacks the model."""
-        cls = getattr(transformers, architecture, None)
+    def _files(self, cls):
+        """The tensors of the files that save_pretrained writes; None where there is not a class of the model."""
         if cls is None:
             return None
-        torch.manual_seed(len(architecture))
+        torch.manual_seed(len(cls.__name__))
         model = cls(self.config).bfloat16()
         with torch.no_grad():
             for tensor in [*model.parameters(), *model.buffers()]:
@@ -65,6 +64,9 @@ class Sample:
             del os.environ[name]
         provider = self.bridge.provider_bridge(self.bridge.hf_pretrained)
         provider.use_cpu_initialization, provider.gradient_accumulation_fusion = True, False
+        if getattr(provider, "moe_token_dispatcher_type", "") == "flex":   # of HybridEP, which needs a GPU, and has no tensors
+            provider.moe_token_dispatcher_type = "alltoall"
+        provider.seq_length = min(provider.seq_length, 64)   # of masks and angles, which are not saved
         if hasattr(provider, "finalize"):
             provider.finalize()
         provider._pg_collection = ProcessGroupCollection.use_mpu_process_groups()

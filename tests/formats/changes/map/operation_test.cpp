@@ -80,6 +80,12 @@ TEST(Operation, moves_are_undone) {
   there_and_back("{ op = \"swap\", dim = -1 }", {3, 4});
   there_and_back("{ op = \"rotary\", heads = 2, to = \"halves\" }", {8, 3});
   there_and_back("{ op = \"split_qkv\", heads = 4, kv_heads = 2 }", {16, 3}, 3);
+  // Heads that the shape says: of queries, of keys; values of another size; a gate.
+  there_and_back("{ op = \"split_qkv\", heads = -1, kv_heads = 2, head_dim = 2 }", {16, 3}, 3);
+  there_and_back("{ op = \"split_qkv\", heads = 4, kv_heads = -1, head_dim = 3, value_dim = 2 }",
+                 {22, 3}, 3);
+  there_and_back("{ op = \"split_qkv\", heads = -1, kv_heads = 2, head_dim = 2, gated = true }",
+                 {24, 3}, 4);
   there_and_back("\"tie\"", {3}, 2);
 }
 
@@ -98,6 +104,25 @@ TEST(Operation, queries_keys_and_values_are_taken_apart_by_groups) {
   EXPECT_EQ(elements_of(out[0]), (Shape{1, 2, 5, 6}));
   EXPECT_EQ(elements_of(out[1]), (Shape{3, 7}));
   EXPECT_EQ(elements_of(out[2]), (Shape{4, 8}));
+}
+
+TEST(Operation, a_gate_follows_the_queries_of_a_group) {
+  const auto out = done("{ op = \"split_qkv\", heads = 2, kv_heads = 2, gated = true }",
+                        {array_of(counted({8}))}, 4);
+  ASSERT_EQ(out.size(), 4U);
+  EXPECT_EQ(elements_of(out[0]), (Shape{1, 5}));
+  EXPECT_EQ(elements_of(out[1]), (Shape{2, 6}));
+  EXPECT_EQ(elements_of(out[2]), (Shape{3, 7}));
+  EXPECT_EQ(elements_of(out[3]), (Shape{4, 8}));
+}
+
+TEST(Operation, repeating_is_undone_by_taking_the_first_of_each) {
+  const Operation repeat = operation("{ op = \"repeat\", dim = 0, count = 2 }");
+  const auto out = applied(repeat, {array_of(counted({2, 2}))}, 1, no_parameter);
+  EXPECT_EQ(out[0].shape, (Shape{4, 2}));
+  EXPECT_EQ(elements_of(out[0]), (Shape{1, 2, 1, 2, 3, 4, 3, 4}));
+  EXPECT_EQ(elements_of(applied(inverse_of(repeat), out, 1, no_parameter)[0]), (Shape{1, 2, 3, 4}));
+  EXPECT_FALSE(only_moves(repeat));
 }
 
 TEST(Operation, padding_adds_at_the_end_and_trimming_takes_it_away) {
@@ -151,6 +176,9 @@ TEST(Operation, names_of_parameters_come_from_every_expression) {
             (std::vector<std::string>{"a", "b", "c"}));
   EXPECT_EQ(parameters_of(operation("{ op = \"fuse_qkv\", heads = \"h\", kv_heads = \"k\" }")),
             (std::vector<std::string>{"h", "k"}));
+  EXPECT_EQ(parameters_of(operation("{ op = \"split_qkv\", heads = -1, kv_heads = 2, head_dim = "
+                                    "\"d\", value_dim = \"v\" }")),
+            (std::vector<std::string>{"d", "v"}));
   EXPECT_EQ(parameters_of(operation("{ op = \"quantize\", block = [\"m\", \"n\"] }")),
             (std::vector<std::string>{"m", "n"}));
 }
@@ -189,6 +217,16 @@ TEST(Operation, shapes_that_do_not_fit_are_named) {
   refused("{ op = \"fuse_qkv\", heads = 2, kv_heads = 1 }", {unlike[0], unlike[0], unlike[0]},
           "are not those of 2 heads");
   refused("{ op = \"split_qkv\", heads = 2, kv_heads = 2 }", one({8}), "is not that of", 3);
+  refused("{ op = \"split_qkv\", heads = -1, kv_heads = 2, head_dim = 3 }", one({16}),
+          "0 heads are not divisible into 2 groups", 3);
+  refused("{ op = \"split_qkv\", heads = 4, kv_heads = 2, head_dim = 3 }", one({16}),
+          "[16] is not that of 4 heads", 3);
+  refused("{ op = \"fuse_qkv\", heads = 2, kv_heads = 2, gated = true }",
+          {unlike[0], unlike[0], unlike[0]}, "takes query, gate, key and value, not 3 tensors");
+  refused("{ op = \"split_qkv\", heads = 4611686018427387904, kv_heads = 2 }", one({16}),
+          "no attention has 4611686018427387904 heads", 3);
+  refused("{ op = \"every\", count = 2 }", one({5}), "[5] is not divisible by 2");
+  refused("{ op = \"repeat\", count = 0 }", one({5}), "not 0");
   refused("{ op = \"pad\", to = 4 }", one({5}), "cannot be padded to 4");
   refused("{ op = \"trim\", to = 6 }", one({5}), "cannot be trimmed to 6");
   refused("{ op = \"trim\", to = 4, from = 6 }", one({5}), "is not 6");
@@ -214,6 +252,8 @@ TEST(Operation, what_is_declared_wrongly_is_refused_by_line) {
       {"{ op = \"trim\", to = 1, value = 2 }", "'value'"},
       {"{ op = \"cast\", to = \"int32\" }", "not a floating dtype"},
       {"{ op = \"add\", value = inf }", "line 1"},
+      {"{ op = \"split_qkv\", heads = 1, kv_heads = 1, value_dim = 2 }", "'value_dim'"},
+      {"\"repeat\"", "'count'"},
       {"{ op = \"low_rank\", rank = 2 }", "'rank'"},
       {"{ op = \"low_rank\", fan_in_fan_out = 1 }", "line 1"},
       {"{ op = \"split\", sizes = \"any\" }", "line 1"},
