@@ -23,19 +23,21 @@ void check(const Division& division, const std::vector<std::int64_t>& numels,
   require(division.begins.size() == numels.size());
   std::int64_t at = 0;
   std::size_t next = 0;
-  const auto pass_padding = [&] {
-    for (; next < division.padding.size() && division.padding[next].begin == at; ++next) {
+  // A parameter without elements may lie between two paddings.
+  const auto pass_padding = [&](std::int64_t end) {
+    for (; at < end && next < division.padding.size() && division.padding[next].begin == at;
+         ++next) {
       require(division.padding[next].end > at);
       at = division.padding[next].end;
     }
   };
   for (std::size_t p = 0; p < numels.size(); ++p) {
-    pass_padding();
+    pass_padding(division.begins[p]);
     require(division.begins[p] == at);
     require(division.alignment == 0 || at % division.alignment == 0);
     at += numels[p];
   }
-  pass_padding();
+  pass_padding(flat.numel);
   require(at == flat.numel && next == division.padding.size());
 }
 

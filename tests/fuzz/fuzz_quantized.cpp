@@ -20,6 +20,7 @@
 #include "formats/changes/quantized/dequantize.h"
 #include "formats/families/safetensors/file.h"
 #include "formats/families/safetensors/safetensors.h"
+#include "formats/families/safetensors/texts.h"
 #include "formats/state/content/content.h"
 #include "formats/state/content/placed_leaves.h"
 
@@ -63,7 +64,7 @@ void fuzz(std::string_view text) {
   const std::string_view config = part(text);
   const std::string_view header = part(text);
   try {
-    const Settings settings = read_settings(parse_json(config), "config.json");
+    Settings settings = read_settings(parse_json(config), "config.json");
     MemoryFile file;
     const std::uint64_t length = header.size();
     char bytes[sizeof length];
@@ -76,6 +77,7 @@ void fuzz(std::string_view text) {
     file.write(text.substr(0, read.end - read.data_offset));
     file.resize(read.end);
     const auto source = safetensors::open_file(file.path());
+    settings.texts = safetensors::texts_of(*source);
     const DequantizedModel model =
         dequantized_model(*source, content_of(*source), settings, DType::kFloat32);
     arrays::ArraySource tensors(*model.checkpoint);

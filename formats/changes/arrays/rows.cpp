@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <map>
+#include <utility>
 
 #include "formats/changes/arithmetic/real.h"
 #include "formats/changes/arrays/computed.h"
@@ -97,7 +98,39 @@ class RowsSource : public ComputedSource {
   std::map<std::uint64_t, std::size_t> places_;  // row of the matrix -> row of rows_
 };
 
+class ChosenSource : public ComputedSource {
+ public:
+  ChosenSource(const Array& matrix, std::shared_ptr<const std::vector<std::uint32_t>> rows)
+      : ComputedSource(matrix.dtype, rows->size() * static_cast<std::uint64_t>(matrix.shape[1])),
+        matrix_(opened(matrix)),
+        rows_(std::move(rows)),
+        columns_(static_cast<std::uint64_t>(matrix.shape[1])) {}
+
+ protected:
+  void compute(std::uint64_t first, std::span<std::byte> out) const override {
+    const std::uint64_t item = item_bytes(dtype());
+    while (!out.empty()) {
+      const std::uint64_t column = first % columns_;
+      const std::uint64_t count = std::min(out.size() / item, columns_ - column);
+      matrix_->read((*rows_)[first / columns_] * columns_ + column, out.first(count * item));
+      out = out.subspan(count * item);
+      first += count;
+    }
+  }
+
+ private:
+  std::unique_ptr<ArrayReader> matrix_;
+  std::shared_ptr<const std::vector<std::uint32_t>> rows_;
+  std::uint64_t columns_;
+};
+
 }  // namespace
+
+Array chosen_rows(const Array& matrix, std::shared_ptr<const std::vector<std::uint32_t>> rows) {
+  std::vector<std::int64_t> shape = {static_cast<std::int64_t>(rows->size()), matrix.shape[1]};
+  return computed_array(matrix.dtype, std::move(shape),
+                        [=] { return std::make_shared<ChosenSource>(matrix, rows); });
+}
 
 Array with_lengths(const Array& matrix, const Array& magnitudes, bool by_column) {
   const auto as = [&]<typename Real>(Real /*type*/) {

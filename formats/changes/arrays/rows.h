@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "formats/changes/arrays/array.h"
@@ -20,5 +21,9 @@ Array with_lengths(const Array& matrix, const Array& magnitudes, bool by_column)
 // If a place occurs twice, its last row counts.  Requires: each place is a row of the matrix.
 Array with_rows(const Array& matrix, const std::vector<std::uint64_t>& places, const Array& rows,
                 DType to);
+
+// Returns the rows of a matrix with those numbers, in that order; a row may come several times.
+// Requires: two dimensions; the matrix has the rows.
+Array chosen_rows(const Array& matrix, std::shared_ptr<const std::vector<std::uint32_t>> rows);
 
 }  // namespace fsdp::formats::arrays

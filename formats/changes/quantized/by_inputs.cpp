@@ -2,8 +2,9 @@
 // Weights of GPTQ and AWQ.
 #include <algorithm>
 #include <array>
-#include <optional>
+#include <memory>
 #include <span>
+#include <vector>
 
 #include "formats/bytes/base/cast.h"
 #include "formats/bytes/base/text.h"
@@ -11,6 +12,7 @@
 #include "formats/changes/arrays/decode.h"
 #include "formats/changes/arrays/dequantize.h"
 #include "formats/changes/arrays/elementwise.h"
+#include "formats/changes/arrays/rows.h"
 #include "formats/changes/quantized/stored_weight.h"
 
 namespace fsdp::formats::quantized {
@@ -24,36 +26,27 @@ using arrays::Packing;
 constexpr std::array<std::uint8_t, 8> kAwqOrder = {0, 4, 1, 5, 2, 6, 3, 7};
 constexpr std::uint64_t kMostInputs = 1U << 24U;
 
-// Returns the group of each input; nothing if the tensor does not hold that.
-std::optional<std::vector<std::uint64_t>> groups_of(const Array& array, std::int64_t inputs,
-                                                    std::int64_t groups) {
+using Groups = std::shared_ptr<const std::vector<std::uint32_t>>;
+
+// Returns the group of each input; null if the tensor does not hold that.
+Groups groups_of(const Array& array, std::int64_t inputs, std::int64_t groups) {
   if (array.dtype != DType::kInt32 || array.shape != Shape{inputs} || numel_of(array) > kMostInputs)
-    return std::nullopt;
+    return nullptr;
   std::vector<std::int32_t> held(numel_of(array));
   arrays::ArrayReader(array).read(0, std::as_writable_bytes(std::span(held)));
-  std::vector<std::uint64_t> out;
-  for (const std::int32_t group : held) {
-    if (group < 0 || group >= groups) return std::nullopt;
-    out.push_back(static_cast<std::uint64_t>(group));
-  }
-  return out;
+  if (std::ranges::any_of(held, [&](std::int32_t one) { return one < 0 || one >= groups; }))
+    return nullptr;
+  return std::make_shared<const std::vector<std::uint32_t>>(held.begin(), held.end());
 }
 
 // Gives each input the scales and zero points of its group, unless groups follow each other.
-void reorder(const std::vector<std::uint64_t>& groups, std::int64_t size,
-             arrays::Dequantization& from) {
+void reorder(const Groups& groups, std::int64_t size, arrays::Dequantization& from) {
   bool follow = true;
-  for (std::size_t i = 0; i < groups.size(); ++i)
-    follow = follow && groups[i] == i / static_cast<std::uint64_t>(size);
+  for (std::size_t i = 0; i < groups->size(); ++i)
+    follow = follow && (*groups)[i] == i / static_cast<std::uint64_t>(size);
   if (follow) return;
-  const auto by_input = [&](const Array& rows) {
-    std::vector<Array> each;
-    for (const std::uint64_t group : groups)
-      each.push_back(arrays::sliced(rows, 0, static_cast<std::int64_t>(group), 1));
-    return arrays::concatenated(each, 0);
-  };
-  from.scales = by_input(from.scales);
-  if (from.zeros) from.zeros = by_input(*from.zeros);
+  from.scales = arrays::chosen_rows(from.scales, groups);
+  if (from.zeros) from.zeros = arrays::chosen_rows(*from.zeros, groups);
   from.grid.block_rows = 1;
 }
 
@@ -105,9 +98,9 @@ Tried dequantized_by_inputs(Dialect dialect, const Scheme& scheme, const StoredW
     from.zeros = arrays::constant_array(DType::kFloat32, expected, 1 << (scheme.bits - 1));
   }
   if (const Array* const order = weight.find(Role::kOrder)) {
-    const auto groups = groups_of(*order, shape[0], expected[0]);
+    const Groups groups = groups_of(*order, shape[0], expected[0]);
     if (!groups) return unlike("g_idx", *order, "a group for each input");
-    reorder(*groups, size, from);
+    reorder(groups, size, from);
   }
   return arrays::permuted(arrays::dequantized(from, shape), std::array<std::size_t, 2>{1, 0});
 }

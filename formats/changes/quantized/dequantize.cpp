@@ -155,8 +155,19 @@ class Dequantizer {
     });
   }
 
+  // Returns whether a name begins as those of the tensors of a weight of torchao's.
+  bool has_front(const std::string& name) const {
+    for (std::size_t at = name.find('_'); at != std::string::npos; at = name.find('_', at + 1)) {
+      if (torchao_.fronts.contains(name.substr(0, at + 1))) return true;
+    }
+    return false;
+  }
+
   // Refuses a tensor that would be left over from a quantized weight.
   void refuse_rest(const std::string& name) const {
+    if (has_front(name))
+      return fault(ErrorCode::kUnsupported, name,
+                   " is named like a part of a weight whose metadata does not list it");
     const TensorEntry& entry = source_.index().tensors[numbers_.at(name)];
     const bool narrow = is_float8(entry.dtype) || entry.dtype == DType::kFloat8E8M0FNU ||
                         (name.ends_with(kPlainName) && !is_floating(entry.dtype));

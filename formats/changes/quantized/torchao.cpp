@@ -10,6 +10,7 @@
 #include "formats/bytes/base/error.h"
 #include "formats/bytes/base/json.h"
 #include "formats/bytes/base/text.h"
+#include "formats/changes/quantized/torchao_description.h"
 
 namespace fsdp::formats::quantized {
 namespace {
@@ -26,77 +27,6 @@ constexpr std::array<std::pair<std::string_view, Role>, 4> kRoles = {
      {"scale", Role::kScales},
      {"zero_point", Role::kZeros},
      {"per_tensor_scale", Role::kSecond}}};
-constexpr std::array<std::string_view, 3> kActivationParts = {
-    "act_quant_scale", "act_quant_zero_point", "act_per_tensor_scale"};
-
-// Reads the description of one weight.
-class Description {
- public:
-  Description(std::string place, const Json& json) : place_(std::move(place)), json_(json) {}
-
-  std::string type() const { return text_of(member(json_, "_type"), "_type"); }
-
-  std::vector<std::string> tensors() const {
-    const Json& found = member(json_, "_tensor_data_names");
-    if (found.as_array() == nullptr) throw bad("_tensor_data_names", "a list", found);
-    std::vector<std::string> out;
-    for (const Json& one : *found.as_array()) out.push_back(text_of(one, "_tensor_data_names"));
-    return out;
-  }
-
-  const Json& data(std::string_view name) const { return member(member(json_, "_data"), name); }
-
-  // Returns the name of a dtype.
-  std::string dtype(std::string_view name) const {
-    const Json& found = data(name);
-    if (found.as_string() != nullptr) return *found.as_string();  // fp6_e2m3, which PyTorch lacks
-    return text_of(member(found, "_data"), name);
-  }
-  std::int64_t number(std::string_view name) const { return number_of(data(name), name); }
-  Shape sizes(std::string_view name) const {
-    const Json& found = data(name);
-    if (found.as_array() == nullptr) throw bad(name, "a list of sizes", found);
-    Shape out;
-    for (const Json& one : *found.as_array()) out.push_back(number_of(one, name));
-    return out;
-  }
-  bool flag(std::string_view name) const {
-    const Json& found = data(name);
-    if (found.as_bool() == nullptr) throw bad(name, "true or false", found);
-    return *found.as_bool();
-  }
-
-  Error unlike_text(const std::string& what) const {
-    return {ErrorCode::kMismatch, cat(place_, ": ", what)};
-  }
-  Error unsupported(const std::string& what) const {
-    return {ErrorCode::kUnsupported, cat(place_, ": ", what)};
-  }
-  const std::string& place() const { return place_; }
-
- private:
-  Error bad(std::string_view name, const char* wanted, const Json& found) const {
-    return {ErrorCode::kJson,
-            cat(place_, ": metadata: ", name, " is ", json_kind(found), ", expected ", wanted)};
-  }
-  const Json& member(const Json& from, std::string_view name) const {
-    const Json* const found = from.find(name);
-    if (found == nullptr) throw Error(ErrorCode::kJson, cat(place_, ": metadata has no ", name));
-    return *found;
-  }
-  std::string text_of(const Json& from, std::string_view name) const {
-    if (from.as_string() == nullptr) throw bad(name, "a string", from);
-    return *from.as_string();
-  }
-  std::int64_t number_of(const Json& from, std::string_view name) const {
-    if (from.as_int() == nullptr) throw bad(name, "an integer", from);
-    return *from.as_int();
-  }
-
-  std::string place_;
-  const Json& json_;
-};
-
 Json json_of(const std::string& place, const std::string& text) {
   try {
     return parse_json(text);
@@ -168,47 +98,94 @@ arrays::Array in_rows(const Description& of, const arrays::Array& tiles, const S
       leading);
 }
 
-// Returns the scheme.  `shape`: of the numbers as they are stored; becomes that of the weight.
-Scheme scheme_of(const Description& of, Shape& shape) {
+bool is_wide_float(DType dtype) {
+  return dtype == DType::kFloat32 || dtype == DType::kFloat16 || dtype == DType::kBFloat16;
+}
+
+// Refuses scales, or zero points, that torchao itself does not multiply with, or in another way.
+void check_factors(const Description& of, const TorchaoWeight& weight, const Shape& shape) {
+  const arrays::Array& scales = weight.stored.at(Role::kScales);
   const std::string type = of.type();
-  Scheme scheme;
-  if (type == "Float8Tensor") {
-    share(of, of.sizes("block_size"), shape, scheme);
-  } else if (type == "Int8Tensor" || type == "IntxUnpackedToInt8Tensor") {
-    scheme.numbers = NumberKind::kInteger;
-    const std::vector<std::string> tensors = of.tensors();
-    scheme.symmetric = std::ranges::find(tensors, "zero_point") == tensors.end();
-    share(of, of.sizes("block_size"), shape, scheme);
-    scheme.name = scheme_text(scheme);
-    if (type != "Int8Tensor") scheme.name = cat(of.dtype("target_dtype"), " as ", scheme.name);
-    return scheme;
-  } else if (type == "MXTensor" || type == "NVFP4Tensor") {
-    scheme.powers = type == "MXTensor";
-    scheme.second_scale = !scheme.powers && [&] {
-      const std::vector<std::string> tensors = of.tensors();
-      return std::ranges::find(tensors, "per_tensor_scale") != tensors.end();
-    }();
-    const std::string numbers = scheme.powers ? of.dtype("elem_dtype") : "float4_e2m1fn_x2";
-    const auto dtype = dtype_from_torch_name(numbers);
-    if (!dtype || (*dtype != DType::kFloat4E2M1FNx2 && !is_float8(*dtype)))
-      throw of.unsupported(cat("elem_dtype is ", quote(numbers, 100),
-                               ", known are 8-bit floats and float4_e2m1fn_x2"));
-    scheme.bits = *dtype == DType::kFloat4E2M1FNx2 ? 4 : 8;
-    if (scheme.bits == 4 &&
-        (shape.empty() || __builtin_mul_overflow(shape.back(), 2, &shape.back())))
-      throw of.unlike_text("numbers have no dimension, or too large a one");
-    scheme.sharing = Sharing::kGroups;
-    scheme.columns = of.number("block_size");
-    if (shape.empty() || scheme.columns < 1 || shape.back() % scheme.columns != 0) {
-      throw of.unlike_text(cat("metadata has a block_size of ", scheme.columns,
-                               ", which does not divide the rows of ", shape_text(shape)));
-    }
-  } else {
-    throw of.unsupported(
-        cat("is of torchao's class ", quote(type, 100),
-            ", which torchao itself does not dequantize on a processor; known are Float8Tensor, "
-            "Int8Tensor, IntxUnpackedToInt8Tensor, MXTensor and NVFP4Tensor"));
+  const bool powers = type == "MXTensor";
+  if (powers || type == "NVFP4Tensor") {
+    const DType expected = powers ? DType::kFloat8E8M0FNU : DType::kFloat8E4M3FN;
+    if (scales.dtype != expected)
+      throw of.unlike_text(unlike("scales", scales, torch_name(expected)));
+    const arrays::Array* const second = weight.stored.find(Role::kSecond);
+    if (second != nullptr && !second->shape.empty() && second->shape != Shape{1, 1, 1})
+      throw of.unlike_text(unlike("per_tensor_scale", *second, "one number, of shape []"));
+    return;
   }
+  if (!is_wide_float(scales.dtype))
+    throw of.unlike_text(unlike("scales", scales, "float32, float16 or bfloat16"));
+  if (type == "Int8Tensor") return;  // of any shape with as many elements
+  Shape counts = of.sizes("block_size");
+  for (std::size_t d = 0; d < counts.size(); ++d) counts[d] = shape[d] / counts[d];
+  const auto fits = [&](const arrays::Array& factors) {
+    const bool one = type == "Float8Tensor" && weight.scheme.sharing == Sharing::kTensor;
+    return factors.shape == counts || (one && factors.shape.size() <= counts.size());
+  };
+  if (!fits(scales)) throw of.unlike_text(unlike("scales", scales, shape_text(counts)));
+  const arrays::Array* const zeros = weight.stored.find(Role::kZeros);
+  if (zeros != nullptr && !fits(*zeros))
+    throw of.unlike_text(unlike("zero points", *zeros, shape_text(counts)));
+}
+
+Scheme integer_scheme(const Description& of, const Shape& shape) {
+  Scheme scheme{.numbers = NumberKind::kInteger, .symmetric = !of.has("zero_point")};
+  share(of, of.sizes("block_size"), shape, scheme);
+  scheme.name = scheme_text(scheme);
+  if (of.type() == "Int8Tensor") return scheme;
+  const std::string target = of.dtype("target_dtype");
+  if (target.size() != 4 || !target.starts_with("int") || target[3] < '1' || target[3] > '8')
+    throw of.unsupported(cat("target_dtype is ", quote(target, 100), ", known are int1 to int8"));
+  scheme.name = cat(target, " as ", scheme.name);
+  return scheme;
+}
+
+// Returns the scheme of groups of a row.  `shape`: see scheme_of.
+Scheme microscaled_scheme(const Description& of, const arrays::Array& numbers, Shape& shape) {
+  Scheme scheme{.bits = 4, .sharing = Sharing::kGroups};
+  scheme.powers = of.type() == "MXTensor";
+  scheme.second_scale = of.has("per_tensor_scale");
+  if (scheme.powers) {
+    const std::string told = of.dtype("elem_dtype");
+    const auto dtype = dtype_from_torch_name(told);
+    if (dtype != DType::kFloat4E2M1FNx2 && dtype != DType::kFloat8E4M3FN &&
+        dtype != DType::kFloat8E5M2) {
+      throw of.unsupported(cat("elem_dtype is ", quote(told, 100),
+                               ", known are float8_e4m3fn, float8_e5m2 and float4_e2m1fn_x2"));
+    }
+    if (dtype != DType::kFloat4E2M1FNx2) scheme.bits = 8;
+    const DType stored = scheme.bits == 4 ? DType::kUInt8 : *dtype;
+    if (numbers.dtype != stored)
+      throw of.unlike_text(unlike("numbers", numbers, torch_name(stored)));
+  }
+  if (shape.size() < 2) throw of.unlike_text(unlike("numbers", numbers, "at least two dimensions"));
+  if (scheme.bits == 4 && __builtin_mul_overflow(shape.back(), 2, &shape.back()))
+    throw of.unlike_text("numbers have too large a dimension");
+  scheme.columns = of.number("block_size");
+  if (scheme.columns < 1 || shape.back() % scheme.columns != 0) {
+    throw of.unlike_text(cat("metadata has a block_size of ", scheme.columns,
+                             ", which does not divide the rows of ", shape_text(shape)));
+  }
+  scheme.name = scheme_text(scheme);
+  return scheme;
+}
+
+// Returns the scheme.  `shape`: of the numbers as they are stored; becomes that of the weight.
+Scheme scheme_of(const Description& of, const arrays::Array& numbers, Shape& shape) {
+  const std::string type = of.type();
+  const bool groups = type == "MXTensor" || type == "NVFP4Tensor";
+  const std::string dtype = of.dtype(groups ? "orig_dtype" : "dtype");
+  if (const auto known = dtype_from_torch_name(dtype); !known || !is_wide_float(*known)) {
+    throw of.unsupported(
+        cat("its dtype is ", quote(dtype, 100), ", known are float32, float16 and bfloat16"));
+  }
+  if (groups) return microscaled_scheme(of, numbers, shape);
+  if (type != "Float8Tensor") return integer_scheme(of, shape);
+  Scheme scheme;
+  share(of, of.sizes("block_size"), shape, scheme);
   scheme.name = scheme_text(scheme);
   return scheme;
 }
@@ -243,8 +220,10 @@ TorchaoTensors torchao_tensors(
     const Json json = json_of(place, text->second);
     const Description of(place, json);
     if (of.type() == kPlain) continue;
+    of.check_class();
     TorchaoWeight weight{.name = name, .scheme = {}, .stored = {}, .names = {}};
     const std::string front = cat(name.substr(0, dot), "._", name.substr(dot + 1), "_");
+    if (!out.fronts.insert(front).second) throw of.unlike_text(cat(kNames, " lists it twice"));
     for (const std::string& part : of.tensors()) {
       std::string key = front + part;
       auto array = tensor(key);
@@ -253,26 +232,22 @@ TorchaoTensors torchao_tensors(
                                               ", and there is no such tensor"));
       const auto* const role =
           std::ranges::find(kRoles, part, &std::pair<std::string_view, Role>::first);
-      if (std::ranges::find(kActivationParts, part) != kActivationParts.end()) {
+      if (role == kRoles.end()) {
         out.of_activations.insert(std::move(key));
         continue;
       }
-      if (role == kRoles.end())
-        throw of.unsupported(cat("has a tensor ", quote(part, 100), ", which is not read"));
       if (role->second == Role::kNumbers) weight.stored.name = key;
       weight.stored.parts.emplace(role->second, std::move(*array));
       weight.names.emplace(role->second, key);
       out.parts.insert(std::move(key));
     }
-    if (weight.stored.find(Role::kNumbers) == nullptr ||
-        weight.stored.find(Role::kScales) == nullptr)
-      throw of.unlike_text("metadata names no qdata or no scale");
-    Shape shape = weight.stored.at(Role::kNumbers).shape;
-    weight.scheme = scheme_of(of, shape);
-    if ((weight.scheme.powers || weight.scheme.second_scale || weight.scheme.bits == 4) &&
-        of.flag("is_swizzled_scales")) {
+    const arrays::Array& stored = weight.stored.at(Role::kNumbers);
+    Shape shape = stored.shape;
+    weight.scheme = scheme_of(of, stored, shape);
+    check_factors(of, weight, shape);
+    if (weight.scheme.powers || weight.scheme.bits == 4) {
       arrays::Array& scales = weight.stored.parts.at(Role::kScales);
-      scales = in_rows(of, scales, shape, weight.scheme.columns);
+      if (of.flag("is_swizzled_scales")) scales = in_rows(of, scales, shape, weight.scheme.columns);
     }
     std::string numbers = weight.stored.name;
     out.parts.erase(numbers);

@@ -31,6 +31,7 @@ struct TorchaoTensors {
   std::map<std::string, TorchaoWeight> weights;  // by the tensors of their numbers
   std::set<std::string> parts;                   // their other tensors
   std::set<std::string> of_activations;
+  std::set<std::string> fronts;  // of the names of all tensors of a weight: "a._weight_"
 };
 
 // `path`: of the checkpoint, for messages.  `tensor`: returns a tensor by its name, or nothing.

@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "formats/bytes/base/cast.h"
+#include "formats/state/model/packed_codes.h"
 #include "formats/state/model/quick_diff.h"
 
 namespace fsdp::formats {
@@ -29,7 +30,14 @@ void widen(std::span<const std::byte> in, Numbers& out) {
   for (std::size_t i = 0; i < in.size() / sizeof(T); ++i) out[i] = static_cast<double>(group[i]);
 }
 
+// Returns the bytes of what is compared at a time.
+std::size_t compared_bytes(DType dtype) {
+  return is_packed_float(dtype) ? 1 : static_cast<std::size_t>(item_bytes(dtype));
+}
+
+// `in`: of packed floats their codes.
 void to_numbers(DType dtype, std::span<const std::byte> in, Numbers& out) {
+  if (is_packed_float(dtype)) return numbers_of_codes(dtype, in, out);
   switch (dtype) {
     case DType::kInt64:
       return widen<std::int64_t>(in, out);
@@ -114,7 +122,7 @@ std::uint64_t ulps(std::span<const std::byte> a, std::span<const std::byte> b, b
 std::uint64_t ulps(DType dtype, std::span<const std::byte> a, std::span<const std::byte> b,
                    const Flags& counts, std::optional<std::uint64_t> limit, Flags& beyond) {
   const bool has_sign = dtype != DType::kFloat8E8M0FNU;
-  switch (item_bytes(dtype)) {
+  switch (compared_bytes(dtype)) {
     case 1:
       return ulps<std::uint8_t>(a, b, has_sign, counts, limit, beyond);
     case 2:
@@ -237,6 +245,10 @@ bool is_real(DType dtype) {
   return dtype <= DType::kFloat8E8M0FNU && !is_complex(dtype);
 }
 
+bool has_distances(DType dtype) {
+  return is_real(dtype) || is_complex(dtype) || is_packed_float(dtype);
+}
+
 // Compares one group of elements.
 class GroupComparison {
  public:
@@ -245,8 +257,8 @@ class GroupComparison {
       : left_dtype_(left_dtype),
         right_dtype_(right_dtype),
         same_dtype_(left_dtype == right_dtype),
-        numbers_(is_real(left_dtype) || is_complex(left_dtype)),
-        floating_(same_dtype_ && is_floating(left_dtype)),
+        numbers_(has_distances(left_dtype)),
+        floating_(same_dtype_ && (is_floating(left_dtype) || is_packed_float(left_dtype))),
         tolerance_(tolerance),
         difference_(difference) {}
 
@@ -258,7 +270,7 @@ class GroupComparison {
     first_ = first;
     if (numbers_) measure();
     if (same_dtype_) {
-      unequal_bits(left, right, static_cast<std::size_t>(item_bytes(left_dtype_)), unequal_);
+      unequal_bits(left, right, compared_bytes(left_dtype_), unequal_);
     } else {
       for (std::size_t i = 0; i < count; ++i) unequal_[i] = distances_.apart[i] == 0 ? 0 : 1;
     }
@@ -396,13 +408,13 @@ void drop_special(Numbers& numbers, std::size_t count, bool complex) {
 
 // Adds numbers that both sides share to the norm of the left one.
 void add_equal(DType dtype, std::span<const std::byte> group, TensorDifference& difference) {
-  if (!is_real(dtype) && !is_complex(dtype)) return;
+  if (!has_distances(dtype)) return;
   if (dtype == DType::kFloat32 || dtype == DType::kBFloat16) {
     const double sum = dtype == DType::kFloat32 ? float_squares(group) : bfloat16_squares(group);
     if (std::isfinite(sum)) return difference.left.add_sum(sum);
   }
   const DType part = is_complex(dtype) ? part_type(dtype) : dtype;
-  const auto item = static_cast<std::size_t>(item_bytes(part));
+  const std::size_t item = compared_bytes(part);
   Numbers numbers;
   for (std::size_t at = 0; at < group.size(); at += kGroup * item) {
     const auto some = group.subspan(at, std::min(kGroup * item, group.size() - at));
@@ -446,7 +458,8 @@ Tolerance close_tolerance(DType dtype) noexcept {
 
 bool comparable(DType left, DType right) noexcept {
   return left == right || (is_real(left) && is_real(right)) ||
-         (is_complex(left) && is_complex(right));
+         (is_complex(left) && is_complex(right)) ||
+         (is_packed_float(left) && values_of_element(left) == values_of_element(right));
 }
 
 void compare_elements(DType left_dtype, std::span<const std::byte> left, DType right_dtype,
@@ -454,15 +467,23 @@ void compare_elements(DType left_dtype, std::span<const std::byte> left, DType r
                       const Tolerance& tolerance, TensorDifference& difference) {
   const auto left_item = static_cast<std::size_t>(item_bytes(left_dtype));
   const auto right_item = static_cast<std::size_t>(item_bytes(right_dtype));
+  const auto each = static_cast<std::size_t>(values_of_element(left_dtype));
   const std::size_t count = left.size() / left_item;
-  difference.count += count;
+  difference.count += count * each;
   const bool same_dtype = left_dtype == right_dtype;
+  const bool packed = each != 1;
+  std::array<std::array<std::byte, kGroup>, 2> codes;
   GroupComparison comparison(left_dtype, right_dtype, tolerance, difference);
-  for (std::size_t at = 0; at < count; at += kGroup) {
-    const std::size_t n = std::min(kGroup, count - at);
-    const auto a = left.subspan(at * left_item, n * left_item);
-    const auto b = right.subspan(at * right_item, n * right_item);
-    if (same_dtype && std::memcmp(a.data(), b.data(), a.size()) == 0) {
+  for (std::size_t at = 0; at < count; at += kGroup / each) {
+    const std::size_t n = std::min(kGroup / each, count - at);
+    auto a = left.subspan(at * left_item, n * left_item);
+    auto b = right.subspan(at * right_item, n * right_item);
+    const bool equal = same_dtype && std::memcmp(a.data(), b.data(), a.size()) == 0;
+    if (packed) {
+      a = spread_codes(left_dtype, a, codes[0]);
+      b = spread_codes(right_dtype, b, codes[1]);
+    }
+    if (equal) {
       add_equal(left_dtype, a, difference);
       continue;
     }
@@ -476,7 +497,7 @@ void compare_elements(DType left_dtype, std::span<const std::byte> left, DType r
         continue;
       }
     }
-    comparison.run(a, b, n, first + at);
+    comparison.run(a, b, n * each, (first + at) * each);
   }
 }
 

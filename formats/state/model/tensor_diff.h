@@ -28,7 +28,8 @@ struct Tolerance {
 Tolerance close_tolerance(DType dtype) noexcept;
 
 // The result.  Figures are of elements whose bits (of two dtypes: numbers) are unequal, in float64;
-// 64-bit integers are subtracted exactly.  Complex numbers: absolute values.
+// 64-bit integers are subtracted exactly.  Complex numbers: absolute values.  Packed floats: each
+// value is an element here.
 struct TensorDifference {
   std::uint64_t count = 0;      // compared
   std::uint64_t unequal = 0;    // bits
@@ -51,12 +52,12 @@ struct TensorDifference {
 // both finite: 0 if nothing lies apart, infinity if all of the left side is 0.
 double relative_change(const SquareSum& apart, const SquareSum& left);
 
-// Returns whether elements of the two can be compared: the same dtype, two of real numbers, or two
-// of complex ones.
+// Returns whether elements of the two can be compared: the same dtype, two of real numbers, two of
+// complex ones, or two of equally many packed floats.
 bool comparable(DType left, DType right) noexcept;
 
-// Compares the same elements of both, `first` elements into the tensor, and adds to `difference`,
-// in any order of blocks.  Requires: comparable.
+// Compares the same elements of both, `first` elements of the dtype into the tensor, and adds to
+// `difference`, in any order of blocks.  Requires: comparable.
 void compare_elements(DType left_dtype, std::span<const std::byte> left, DType right_dtype,
                       std::span<const std::byte> right, std::uint64_t first,
                       const Tolerance& tolerance, TensorDifference& difference);

@@ -40,7 +40,7 @@ Change change_of(const ComparedTensor& compared, std::size_t position) {
   change.changed = compared.differs() ? 1 : 0;
   change.elements = figures.count;
   change.different = figures.different;
-  change.numbers = formats::has_numbers(compared.a) && !formats::is_packed_float(compared.a);
+  change.numbers = formats::has_numbers(compared.a);
   change.left = figures.left;
   change.apart = figures.apart;
   change.unbounded = figures.unbounded;

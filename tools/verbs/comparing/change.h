@@ -35,7 +35,7 @@ struct Change {
   std::uint64_t changed = 0;  // tensors
   std::uint64_t elements = 0;
   std::uint64_t different = 0;  // elements
-  bool numbers = false;         // the type of some has elements that are single numbers
+  bool numbers = false;         // the type of some has numbers
   formats::SquareSum left;      // as in TensorDifference
   formats::SquareSum apart;
   std::uint64_t unbounded = 0;

@@ -305,10 +305,11 @@ std::string kind_word(DifferenceKind kind) {
   return kWords[static_cast<std::size_t>(kind)];
 }
 
-std::vector<std::int64_t> place_of(std::uint64_t at, const std::vector<std::int64_t>& shape) {
+std::vector<std::int64_t> ComparedTensor::place_of(std::uint64_t at) const {
   std::vector<std::int64_t> place(shape.size());
   for (std::size_t d = shape.size(); d-- > 0;) {
-    const auto size = static_cast<std::uint64_t>(shape[d]);
+    const std::uint64_t each = d + 1 == shape.size() ? formats::values_of_element(a) : 1;
+    const auto size = static_cast<std::uint64_t>(shape[d]) * each;
     place[d] = static_cast<std::int64_t>(at % size);
     at /= size;
   }

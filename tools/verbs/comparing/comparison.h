@@ -57,10 +57,9 @@ struct ComparedTensor {
   formats::TensorDifference figures;
 
   bool differs() const { return figures.different != 0; }
+  // Returns the indices of element `at`; of packed floats, of the value.
+  std::vector<std::int64_t> place_of(std::uint64_t at) const;
 };
-
-// Returns the indices of element `at` in a dense row-major tensor.
-std::vector<std::int64_t> place_of(std::uint64_t at, const std::vector<std::int64_t>& shape);
 
 // The way by which one side is an export of the other: its model under other names.
 struct ExportWay {

@@ -60,8 +60,8 @@ Json difference_json(const Difference& difference, const Comparison& found) {
   return object;
 }
 
-Json place_json(std::uint64_t at, const std::vector<std::int64_t>& shape) {
-  const std::vector<std::int64_t> place = place_of(at, shape);
+Json place_json(std::uint64_t at, const ComparedTensor& tensor) {
+  const std::vector<std::int64_t> place = tensor.place_of(at);
   return Json::Array(place.begin(), place.end());
 }
 
@@ -83,9 +83,9 @@ Json tensor_json(const ComparedTensor& tensor, const Change& change, const Compa
       {"elements", figures.count},
       {"unequal", figures.unequal},
       {"different", figures.different},
-      {"first", place_json(figures.first, tensor.shape)},
+      {"first", place_json(figures.first, tensor)},
       {"max_abs", figures.max_abs},
-      {"max_abs_at", figures.max_abs == 0 ? Json() : place_json(figures.max_abs_at, tensor.shape)},
+      {"max_abs_at", figures.max_abs == 0 ? Json() : place_json(figures.max_abs_at, tensor)},
       {"max_rel", figures.max_rel},
       {"max_ulp", figures.max_ulp ? Json(*figures.max_ulp) : Json()}};
   add_norms(object, change);

@@ -146,7 +146,7 @@ class ChangeTable {
   static std::string place_text(const ComparedTensor& tensor) {
     const formats::TensorDifference& figures = tensor.figures;
     const std::uint64_t at = figures.max_abs == 0 ? figures.first : figures.max_abs_at;
-    return formats::shape_text(place_of(at, tensor.shape));
+    return formats::shape_text(tensor.place_of(at));
   }
 
   const Comparison& found_;

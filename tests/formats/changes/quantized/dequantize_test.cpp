@@ -80,8 +80,10 @@ class DequantizedModelTest : public testing::Test {
     return dequantized_model(*source_, content_of(*source_), settings, DType::kFloat32);
   }
 
-  // Sets the metadata of a torchao checkpoint with one weight.
-  void describe(const std::string& type, const std::string& data, const std::string& parts) {
+  // Sets the metadata of a torchao checkpoint with one weight of bfloat16.
+  void describe(const std::string& type, std::string data, const std::string& parts) {
+    data += std::string(", \"") + (type == "MXTensor" ? "orig_" : "") +
+            R"(dtype": {"_type": "torch.dtype", "_data": "bfloat16"})";
     texts_ = {{"format", "pt"},
               {"tensor_names", "[\"a.weight\"]"},
               {"a.weight", "{\"_type\": \"" + type + "\", \"_data\": {" + data +
@@ -184,18 +186,56 @@ TEST_F(DequantizedModelTest, factors_of_inputs_become_part_of_the_weight) {
             (Floats{2, 40, -2, 10}));
 }
 
+// get_4bit_type("fp4") of bitsandbytes.
+const Floats kFp4 = {0, 0.0625F / 12,  8.0F / 12,  1,  4.0F / 12,  0.5F,  2.0F / 12,  0.25F,
+                     0, -0.0625F / 12, -8.0F / 12, -1, -4.0F / 12, -0.5F, -2.0F / 12, -0.25F};
+const std::string kBitsandbytes = R"({"quant_method": "bitsandbytes", "load_in_4bit": true})";
+
+std::map<std::string, Tensor> of_fp4(const std::string& state) {
+  return {{"a.weight", {"U8", "[2, 1]", std::string("\x35\x70", 2)}},
+          {"a.weight.absmax", {"F32", "[1]", floats({8})}},
+          {"a.weight.quant_map", {"F32", "[16]", floats(kFp4)}},
+          {"a.weight.quant_state.bitsandbytes__fp4",
+           {"U8", "[" + std::to_string(state.size()) + "]", state}}};
+}
+
 TEST_F(DequantizedModelTest, a_table_and_a_state_tell_the_numbers_of_bitsandbytes) {
-  Floats table;
-  for (int i = 0; i < 16; ++i) table.push_back(static_cast<float>(i));
-  const std::string state = R"({"quant_type": "nf4", "blocksize": 2, "shape": [1, 3]})";
-  const std::map<std::string, Tensor> tensors = {
-      {"a.weight", {"U8", "[2, 1]", std::string("\x12\x30", 2)}},
-      {"a.weight.absmax", {"F32", "[2]", floats({1, 10})}},
-      {"a.weight.quant_map", {"F32", "[16]", floats(table)}},
-      {"a.weight.quant_state.bitsandbytes__nf4",
-       {"U8", "[" + std::to_string(state.size()) + "]", state}}};
-  EXPECT_EQ(weight(R"({"quant_method": "bitsandbytes", "load_in_4bit": true})", tensors),
-            (Floats{1, 2, 30}));
+  auto tensors = of_fp4(R"({"quant_type": "fp4", "blocksize": 64, "shape": [1, 3],
+                            "dtype": "float32"})");
+  EXPECT_EQ(weight(kBitsandbytes, tensors), (Floats{8, 4, 2}));
+  Floats other = kFp4;
+  other[2] = 0.6666667F;  // rounded another way: the numbers are bitsandbytes' own
+  tensors["a.weight.quant_map"].bytes = floats(other);
+  tensors["a.weight"].bytes[0] = '\x25';
+  EXPECT_EQ(weight(kBitsandbytes, tensors)[0], 8 * kFp4[2]);
+  other[9] = 0.1F;
+  tensors["a.weight.quant_map"].bytes = floats(other);
+  expect_error(ErrorCode::kMismatch, "quant_map has 0.1 at 9, but fp4 is -0.00520833 there",
+               [&] { made(kBitsandbytes, tensors); });
+}
+
+TEST_F(DequantizedModelTest, a_state_that_bitsandbytes_refuses_is_refused) {
+  const std::vector<std::pair<std::string, std::string>> states = {
+      {R"({"quant_type": "nf4", "blocksize": 64, "shape": [3], "dtype": "float32"})",
+       "quant_map has 0 at 0, but nf4 is -1 there"},
+      {R"({"quant_type": "int4", "blocksize": 64, "shape": [3], "dtype": "float32"})",
+       "quant_type of quant_state is 'int4'"},
+      {R"({"quant_type": "fp4", "blocksize": 48, "shape": [3], "dtype": "float32"})",
+       "blocksize of quant_state is 48"},
+      {R"({"quant_type": "fp4", "blocksize": 64, "shape": [3], "dtype": "float64"})",
+       "dtype of quant_state is 'float64'"},
+      {R"({"quant_type": "fp4", "blocksize": 64, "shape": [3], "dtype": "float32", "x": 1})",
+       "quant_state has a member 'x'"},
+      {R"({"quant_type": "fp4", "blocksize": 64, "shape": [3], "dtype": "float32",
+           "nested_blocksize": 256})",
+       "quant_state has no nested_blocksize, nested_offset and nested_dtype"},
+      {R"({"quant_type": "fp4", "blocksize": 64, "shape": [], "dtype": "float32"})",
+       "expected JSON with blocksize and shape"},
+      {"[]", "expected JSON with blocksize and shape"}};
+  for (const auto& [state, message] : states) {
+    expect_error(ErrorCode::kMismatch, message.c_str(),
+                 [&] { made(kBitsandbytes, of_fp4(state)); });
+  }
 }
 
 TEST_F(DequantizedModelTest, what_the_configuration_does_not_explain_is_refused) {
@@ -234,7 +274,8 @@ TEST_F(DequantizedModelTest, metadata_says_what_torchao_stores) {
   EXPECT_EQ(weight(kTorchao, tensors, "b.weight"), (Floats{5}));
   EXPECT_EQ(made(kTorchao, tensors).left_out,
             std::vector<std::string>{"a._weight_act_quant_scale"});
-  describe("Int8Tensor", R"("block_size": [2, 2])", R"("qdata", "scale", "zero_point")");
+  describe("Int8Tensor", R"("block_size": [2, 2])",
+           R"("qdata", "scale", "zero_point", "act_quant_scale")");
   expect_error(ErrorCode::kMismatch,
                "not as the metadata says: int8, a scale for the tensor: scales float32 [2, 1]",
                [&] { made(kTorchao, tensors); });
@@ -250,12 +291,24 @@ TEST_F(DequantizedModelTest, scales_in_tiles_are_put_in_rows) {
       {"a._weight_scale", {"F8_E8M0", "[32, 16]", scales}}};
   describe("MXTensor",
            R"("elem_dtype": {"_type": "torch.dtype", "_data": "float8_e4m3fn"}, "block_size": 32,
-              "is_swizzled_scales": true)",
+              "is_swizzled_scales": true, "kernel_preference": null, "act_quant_kwargs": null)",
            R"("qdata", "scale")");
   const Floats numbers = weight(kTorchao, tensors);
   ASSERT_EQ(numbers.size(), 33U * 32U);
   for (std::size_t i = 0; i < numbers.size(); ++i)
     ASSERT_EQ(numbers[i], i / 32 == 1 ? 2 : i / 32 == 32 ? 4 : 1) << i;
+}
+
+TEST_F(DequantizedModelTest, scales_of_float8_are_spread_as_torchao_spreads_them) {
+  // A scale for each row of a square, which blocks of a column would also have.
+  const std::map<std::string, Tensor> tensors = {
+      {"a._weight_qdata", kNumbers}, {"a._weight_scale", {"F32", "[2, 1]", floats({10, 3})}}};
+  const std::string parts = R"("qdata", "scale")";
+  describe("Float8Tensor", R"("block_size": [1, 2])", parts);
+  EXPECT_EQ(weight(kTorchao, tensors), (Floats{10, 20, -3, 1.5}));
+  describe("Float8Tensor", R"("block_size": [2, 1])", parts);
+  expect_error(ErrorCode::kMismatch, "scales float32 [2, 1], expected [1, 2]",
+               [&] { made(kTorchao, tensors); });
 }
 
 TEST_F(DequantizedModelTest, what_metadata_cannot_explain_is_refused) {
@@ -271,12 +324,32 @@ TEST_F(DequantizedModelTest, what_metadata_cannot_explain_is_refused) {
                "'Int4TilePackedTo4dTensor', which torchao itself does not dequantize",
                [&] { made(kTorchao, tensors); });
   describe("Int8Tensor", R"("block_size": [1, 2])", R"("qdata", "scale", "act_pre_scale")");
-  expect_error(ErrorCode::kNotFound, "names 'a._weight_act_pre_scale'",
+  expect_error(ErrorCode::kUnsupported, "has a tensor 'act_pre_scale', which is not read",
+               [&] { made(kTorchao, tensors); });
+  describe("Int8Tensor", R"("block_size": [1, 2])", R"("qdata", "scale", "zero_point")");
+  expect_error(ErrorCode::kNotFound, "names 'a._weight_zero_point'",
                [&] { made(kTorchao, tensors); });
   describe("Int8Tensor", R"("block_size": "all")", parts);
   expect_error(ErrorCode::kJson, "block_size is a string, expected a list of sizes",
                [&] { made(kTorchao, tensors); });
+  describe("Int8Tensor", R"("block_size": [1, 2])", R"("qdata", "scale", "scale")");
+  expect_error(ErrorCode::kMismatch, "_tensor_data_names has 'scale' twice",
+               [&] { made(kTorchao, tensors); });
+  describe("Int8Tensor", R"("block_size": [1, 2], "other": 1)", parts);
+  expect_error(ErrorCode::kUnsupported, "metadata has a member 'other'",
+               [&] { made(kTorchao, tensors); });
+  describe("IntxUnpackedToInt8Tensor", R"("block_size": [1, 2])", parts);
+  expect_error(ErrorCode::kMismatch, "a IntxUnpackedToInt8Tensor has a tensor zero_point",
+               [&] { made(kTorchao, tensors); });
   describe("Int8Tensor", R"("block_size": [1, 2])", parts);
+  tensors["a._weight_other"] = {"F32", "[1]", floats({1})};
+  expect_error(ErrorCode::kUnsupported, "'a._weight_other' is named like a part of a weight whose",
+               [&] { made(kTorchao, tensors); });
+  tensors.erase("a._weight_other");
+  tensors["a._weight_scale"] = {"F64", "[2, 1]", std::string(16, '\0')};
+  expect_error(ErrorCode::kMismatch, "scales float64 [2, 1], expected float32, float16 or bfloat16",
+               [&] { made(kTorchao, tensors); });
+  tensors["a._weight_scale"] = {"F32", "[2, 1]", floats({10, 3})};
   tensors["c._weight_scale"] = {"F32", "[1]", floats({1})};
   expect_error(ErrorCode::kUnsupported, "'c._weight_scale' is named like a part of a weight",
                [&] { made(kTorchao, tensors); });

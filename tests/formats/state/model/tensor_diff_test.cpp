@@ -206,5 +206,44 @@ TEST(CloseTolerance, is_that_of_assert_close) {
   EXPECT_EQ(close_tolerance(DType::kInt64).atol, 0);
 }
 
+TEST(CompareElements, packed_floats_are_compared_as_numbers) {
+  using Bytes = std::vector<std::uint8_t>;
+  // E2M1, low half first: 0.5 1, -6 0 against 0.5 1.5, 6 -0.
+  const TensorDifference found =
+      compare(DType::kFloat4E2M1FNx2, Bytes{0x21, 0x0F}, DType::kFloat4E2M1FNx2, Bytes{0x31, 0x87});
+  EXPECT_EQ(found.count, 4U);
+  EXPECT_EQ(found.unequal, 3U);
+  EXPECT_EQ(found.different, 3U);
+  EXPECT_EQ(found.first, 1U);
+  EXPECT_EQ(found.max_abs, 12);
+  EXPECT_EQ(found.max_abs_at, 2U);
+  EXPECT_EQ(found.max_rel, 2);
+  EXPECT_EQ(found.max_ulp, 14U);
+  EXPECT_EQ(found.left.root(), std::sqrt(0.25 + 1 + 36));
+  EXPECT_EQ(found.apart.root(), std::sqrt(0.25 + 144));
+  EXPECT_EQ(compare(DType::kFloat4E2M1FNx2, Bytes{0x21, 0x0F}, DType::kFloat4E2M1FNx2,
+                    Bytes{0x31, 0x87}, within(0.5))
+                .different,
+            1U);
+  // E2M3 in three bytes: 7.5 at place 3 against -7.5, and nothing else.
+  const TensorDifference six =
+      compare(DType::kFloat6E2M3FNx4, Bytes{0, 0, 0x7C}, DType::kFloat6E2M3FNx4, Bytes{0, 0, 0xFC});
+  EXPECT_EQ(six.count, 4U);
+  EXPECT_EQ(six.first, 3U);
+  EXPECT_EQ(six.max_abs, 15);
+  EXPECT_EQ(six.max_ulp, 62U);
+}
+
+TEST(CompareElements, packed_floats_of_many_groups_keep_their_places) {
+  std::vector<std::uint8_t> a(3 * 1000);
+  std::vector<std::uint8_t> b = a;
+  b[3 * 700 + 1] = 0x10;  // place 2 of element 700: 6 bits from bit 12 on
+  const TensorDifference found = compare(DType::kFloat6E3M2FNx4, a, DType::kFloat6E3M2FNx4, b);
+  EXPECT_EQ(found.count, 4000U);
+  EXPECT_EQ(found.different, 1U);
+  EXPECT_EQ(found.first, 2802U);
+  EXPECT_EQ(found.max_abs, 0.0625);
+}
+
 }  // namespace
 }  // namespace fsdp::formats
