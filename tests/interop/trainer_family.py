@@ -27,11 +27,15 @@ class Family:
     own_shapes: object = None                                     # own_shapes(variant): of the trainer's model, by name
     dtype: torch.dtype = torch.float32
     variant_of: dict = dataclasses.field(default_factory=dict)    # by model_type, where there are several
+    adds: bool = False        # numbers are added to some tensors, so that the two ways agree for short numbers alone
+    by_hand: bool = False     # its map is not made by write_trainer_maps.py
     covers: tuple = ()        # what of the package this covers, as found() of the source says
 
     def states(self, variant, seed):
         """Random state dicts of one model, the trainer's and that of the files, by the trainer's own code; both of its ways agree."""
         first = from_shapes(self.own_shapes(variant) if self.own_shapes else self.shapes(variant), seed, self.dtype)
+        if self.adds:
+            first = {name: (tensor * 64).round() / 64 for name, tensor in first.items()}
         code = self.adapter(variant)
         there, back = (code.to_hf, code.from_hf) if self.own_shapes else (code.from_hf, code.to_hf)
         second = {k: v.contiguous() for k, v in there(dict(first)).items()}
@@ -50,7 +54,8 @@ def rule_file(family, producer, version):
     models = []
     for variant in family.learn:
         own = learn_maps.numbered({k: tuple(v.shape) for k, v in family.states(variant, 1)[0].items()})
-        models.append((own, family.adapter(variant).to_hf(dict(own)), family.numbers(variant)))
+        hf, added = learn_maps.moved(family.adapter(variant).to_hf, own)
+        models.append((own, hf, family.numbers(variant), added))
     rules, left = learn_maps.learn(models, family.sizes)
     for rule in rules:
         rule.optional |= set(rule.hf) <= set(family.absent)
