@@ -78,6 +78,8 @@ def round_trips(name):
             run("map", name, again, again + ".pt", "--reverse", *options)
             trained = load(left)
             same(load(again + ".pt"), trained, f"{name}: {model_type} forwards and backwards")
+            if 'op = "add"' in run("maps", "--show", name):
+                continue   # states of what is added to are refused
             # With an optimizer, through folders.
             for state, way, back in ((files, ("--reverse",), ()), (trained, (), ("--reverse",))):
                 torch.save(with_optimizer(state), right)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rules of a map, learned from what a producer's own code does to tensors whose elements are numbered.
 
-  rules = learn_maps.learn([(own, hf, numbers), ...], sizes)
+  rules = learn_maps.learn([(own, hf, numbers, added), ...], sizes)
 
-`own` and `hf` are state dicts of one model before and after the producer's conversion; numbered() makes `own`, so that each element of `hf`
-tells where it comes from.  Several models show which names are always there, and which numbers in names are layers.  `numbers`: the values
+`own` and `hf` are state dicts of one model before and after the producer's conversion, which moved() runs: numbered() makes `own`, so that each
+element of `hf` tells where it comes from.  `added`: what the conversion adds, by name.  Several models show which names are always there, and which numbers in names are layers.  `numbers`: the values
 of the parameters of this model, by name.  `sizes`: how the parts of a split may be large, and what a reshape may make, in expressions.
 
 What is found holds for these models alone: check_trainer_maps.py compares on others.
@@ -26,6 +26,29 @@ def numbered(shapes):
         out[name] = torch.arange(at, at + count, dtype=torch.float64).reshape(shape)
         at += count
     return out
+
+
+def moved(convert, own):
+    """What a conversion makes of numbered elements, without the number that it adds to all of a tensor, and these numbers by name."""
+    zeros = convert({name: torch.zeros_like(tensor) for name, tensor in own.items()})
+    added = {name: float(tensor.flatten()[0]) for name, tensor in zeros.items() if tensor.any()}
+    if any((zeros[name] != number).any() for name, number in added.items()):
+        raise ValueError("the conversion adds several numbers to one tensor")
+    return {name: tensor - added.get(name, 0) for name, tensor in convert(dict(own)).items()}, added
+
+
+def undone(convert, shapes):
+    """The way back of a conversion that only goes one way, of tensors of these shapes: each element goes where it came from."""
+    own = numbered(shapes)
+    target, added = moved(convert, own)
+
+    def back(state):
+        parts = [(state[name] - added.get(name, 0)).flatten() for name in target]
+        places = torch.cat([target[name].flatten() for name in target]).long() - 1
+        whole = torch.empty(sum(tensor.numel() for tensor in own.values()), dtype=parts[0].dtype)
+        whole[places] = torch.cat(parts)
+        return {name: part.reshape(shapes[name]) for name, part in zip(own, whole.split([tensor.numel() for tensor in own.values()]))}
+    return back
 
 
 @dataclasses.dataclass
@@ -137,7 +160,13 @@ def per_tensor(sizes, numbers, rank):
             yield Operation(f'{{ op = "rotary", heads = {text(heads)}, to = "{to}" }}', lambda t, c=count, to=to: rotary(t, c, to))
     for after, before in sizes.reshapes:
         yield Operation(f'{{ op = "reshape", to = {text(list(after))}, from = {text(list(before))} }}',
-                        lambda t, a=after: t.reshape([value_of(x, numbers) for x in a]))
+                        lambda t, a=after, b=before: reshaped(t, [value_of(x, numbers) for x in a], [value_of(x, numbers) for x in b]))
+
+
+def reshaped(tensor, after, before):
+    if len(before) != tensor.dim() or any(size not in (-1, have) for size, have in zip(before, tensor.shape)):
+        raise ValueError("the way back makes another shape")
+    return tensor.reshape(after)
 
 
 def rotary(tensor, heads, to):
@@ -222,7 +251,7 @@ def attempt(a, b, sizes, numbers):
             except (ValueError, RuntimeError, IndexError):
                 continue
             for post in per_tensor(sizes, numbers, whole.dim()):
-                if pre and post and not (joined or len(b) > 1 or over_b):
+                if pre and post and "reshape" not in post.written and not (joined or len(b) > 1 or over_b):
                     continue   # one is enough where nothing is joined or divided between
                 try:
                     turned = post.work(whole) if post else whole
@@ -253,7 +282,7 @@ def ordered(component, own, hf):
 def learn(models, sizes):
     """Returns the rules, and the patterns of names of `own` that the producer leaves out."""
     kinds, left = {}, {}
-    for number, (own, hf, numbers) in enumerate(models):
+    for number, (own, hf, _, _) in enumerate(models):
         found, lost = components(own, hf, bool(sizes.pads))
         for name in lost:
             left.setdefault(skeleton(name), []).append(digits(name))
@@ -265,7 +294,7 @@ def learn(models, sizes):
     for (left_side, right_side), seen in kinds.items():
         do = None
         for number, a, b in seen:
-            own, hf, numbers = models[number]
+            own, hf, numbers, _ = models[number]
             ways = attempt([[own[n] for n in one[3]] for one in a], [[hf[n] for n in one[3]] for one in b], sizes, numbers)
             do = ways if do is None else [way for way in do if way in ways]
         if not do:
@@ -273,7 +302,11 @@ def learn(models, sizes):
             raise ValueError(f"{['.'.join(s) for s, _ in left_side]} -> {['.'.join(s) for s, _ in right_side]} {shapes}: no operations found")
         shifts = {name: [models[number][2][name] for number, _, _ in seen] for name in sizes.shifts}
         own_patterns, hf_patterns, over = patterns(left_side, right_side, seen, shifts)
-        rules.append(Rule(own_patterns, hf_patterns, do[0], over, {number for number, _, _ in seen} != set(range(len(models)))))
+        values = {models[number][3].get(name, 0) for number, _, b in seen for one in b for name in one[3]}
+        if len(values) > 1:
+            raise ValueError(f"{hf_patterns}: adds {values}")
+        add = [f'{{ op = "add", value = {value:g} }}' for value in values if value]
+        rules.append(Rule(own_patterns, hf_patterns, do[0] + add, over, {number for number, _, _ in seen} != set(range(len(models)))))
     rules.sort(key=lambda rule: not any("+" in name for name in rule.hf))   # before those for smaller numbers
     return rules, [with_captures(shape, rows) for shape, rows in left.items()]
 

@@ -30,11 +30,15 @@ class Family:
     dtype: torch.dtype = torch.float32
     variant_of: dict = dataclasses.field(default_factory=dict)    # by model_type, where there are several
     same: list = dataclasses.field(default_factory=list)          # beginnings of names that stay, whatever follows
+    adds: bool = False        # numbers are added to some tensors, so that the two ways agree for short numbers alone
+    handwritten: bool = False  # its map is not made by write_trainer_maps.py
     covers: tuple = ()        # what of the package this covers, as found() of the source says
 
     def states(self, variant, seed):
         """Random state dicts of one model, the trainer's and that of the files, by the trainer's own code; both of its ways agree."""
         first = from_shapes(self.own_shapes(variant) if self.own_shapes else self.shapes(variant), seed, self.dtype)
+        if self.adds:
+            first = {name: (tensor * 64).round() / 64 for name, tensor in first.items()}
         code = self.adapter(variant)
         there, back = (code.to_hf, code.from_hf) if self.own_shapes else (code.from_hf, code.to_hf)
         second = {k: v.contiguous() for k, v in there(dict(first)).items()}
@@ -53,11 +57,11 @@ def rule_file(family, producer, version):
     models = []
     for variant in family.learn:
         own = learn_maps.numbered({k: tuple(v.shape) for k, v in family.states(variant, 1)[0].items() if not re.fullmatch(family.by_hand[0], k)})
-        hf = family.adapter(variant).to_hf(dict(own))
+        hf, added = learn_maps.moved(family.adapter(variant).to_hf, own)
         stays = tuple(family.same)
         for name in [name for name in own if stays and name.startswith(stays)]:
             rekey_tool.check(torch.equal(own.pop(name), hf.pop(name)), f"{family.name}: {name} is another in the files")
-        models.append((own, hf, family.numbers(variant)))
+        models.append((own, hf, family.numbers(variant), added))
     rules, left = learn_maps.learn(models, family.sizes)
     for rule in rules:
         rule.optional |= set(rule.hf) <= set(family.absent) or bool(family.by_hand[1])   # rules before may take all

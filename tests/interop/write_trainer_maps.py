@@ -26,7 +26,7 @@ def main():
     args = parser.parse_args()
     source = importlib.import_module(args.source + "_source")
     for family in (make() for make in source.FAMILIES):
-        if args.maps and family.name not in args.maps:
+        if family.handwritten or args.maps and family.name not in args.maps:
             continue
         with open(os.path.join(MAPS, family.name + ".toml"), "w", encoding="ascii") as file:
             file.write(trainer_family.rule_file(family, source.PRODUCER, source.VERSION))
