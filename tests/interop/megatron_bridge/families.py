@@ -23,6 +23,8 @@ VISION_3 = {"depth": 4, "hidden_size": 16, "intermediate_size": 24, "num_heads":
             "temporal_patch_size": 2, "num_position_embeddings": 16, "deepstack_visual_indexes": [0, 1, 3]}
 TOWER = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 8, "patch_size": 4, "image_size": 16}
 INSIDE = {"": "text_config."}   # the parameters of a model with a tower
+EXAONE = {**TEXT, "model_type": "exaone4_5_text", "head_dim": 8}
+GLM_V = {**GLM, "attention_bias": True, "use_qk_norm": False}
 
 
 @dataclasses.dataclass
@@ -67,6 +69,8 @@ FAMILIES = [
     Family("glm4-moe", "glm4_moe", "Glm4MoeForCausalLM", {**GLM, "attention_bias": True, "use_qk_norm": True}, (
         {}, {"use_qk_norm": False, "attention_bias": False}, PREDICTS[1]), left_out=TWICE),
     Family("deepseek", "glm4_moe_lite", "Glm4MoeLiteForCausalLM", DEEPSEEK, PREDICTS, left_out=TWICE),
+    Family("glm-moe-dsa", "glm_moe_dsa", "GlmMoeDsaForCausalLM", {**DEEPSEEK, "index_topk": 4, "index_head_dim": 8, "index_n_heads": 2},
+           later={"indexer_rope_interleave": True}),
     Family("gpt-oss", "gpt_oss", "GptOssForCausalLM", {**EXPERTS, "head_dim": 8, "num_local_experts": 11}),
     Family("llama", "gemma", "GemmaForCausalLM", {**TEXT, "head_dim": 12}),
     Family("gemma2", "gemma2", "Gemma2ForCausalLM", {**TEXT, "head_dim": 12}),
@@ -82,13 +86,16 @@ FAMILIES = [
     Family("ernie4.5-moe", "ernie4_5_moe", "Ernie4_5_MoeForCausalLM", {
         **EXPERTS, "moe_num_experts": 4, "moe_k": 2, "moe_num_shared_experts": 1, "moe_layer_start_index": 1}),
     Family("exaone4", "exaone4", "Exaone4ForCausalLM", {**TEXT, "tie_word_embeddings": True}),
+    Family("exaone4.5", "exaone4_5", "Exaone4_5_ForConditionalGeneration", {
+        "text_config": EXAONE, "vision_config": {**VISION_2, "num_key_value_heads": 4}}, ({}, {"text_config": {**EXAONE, "num_nextn_predict_layers": 1}}),
+        parameters=INSIDE),
     Family("exaone-moe", "exaone_moe", "ExaoneMoeForCausalLM", SHARED, ({}, {"num_nextn_predict_layers": 1})),
     Family("hy-v3", "hy_v3", "HYV3ForCausalLM", SHARED, PREDICTS),
     Family("falcon-h1", "falcon_h1", "FalconH1ForCausalLM", {
         **TEXT, "head_dim": 8, "mamba_d_ssm": 32, "mamba_n_heads": 4, "mamba_d_head": 8, "mamba_norm_before_gate": False, "mamba_n_groups": 2, "mamba_d_state": 6, "mamba_d_conv": 4},
         parameters={"m_heads": "mamba_n_heads", "m_head_dim": "mamba_d_head", "m_groups": "mamba_n_groups", "m_state_size": "mamba_d_state"}),
     Family("minimax-m2", "minimax_m2", "MiniMaxM2ForCausalLM", {**TEXT, "num_experts_per_tok": 2, "head_dim": 8, "num_local_experts": 4, "rotary_dim": 4}),
-    Family("llama", "mimo", "MiMoForCausalLM", {**TEXT, "num_nextn_predict_layers": 0, "tie_word_embeddings": False}, later={"rope_theta": 1e4}),
+    Family("llama", "mimo", "MiMoForCausalLM", {**TEXT, "num_nextn_predict_layers": 0, "tie_word_embeddings": False}, PREDICTS, later={"rope_theta": 1e4}),
     Family("bailing-moe-v2", "bailing_moe_v2", "BailingMoeV2ForCausalLM", SHARED, PREDICTS, later={"rope_theta": 1e4}),
     Family("bailing-moe-v2", "sarvam_moe", "SarvamMoEForCausalLM", SHARED, later={"rope_theta": 1e4}),
     Family("ministral3", "mistral3", "Mistral3ForConditionalGeneration", {
@@ -101,6 +108,8 @@ FAMILIES = [
     Family("qwen3.5-vl", "qwen3_5", "Qwen3_5ForConditionalGeneration", {"text_config": {**TEXT, **DELTA}, "vision_config": {**VISION_3, "deepstack_visual_indexes": []}}, parameters=INSIDE),
     Family("qwen3.5-vl-moe", "qwen3_5_moe", "Qwen3_5MoeForConditionalGeneration", {
         "text_config": {**QWEN_EXPERTS, **DELTA, "shared_expert_intermediate_size": 12}, "vision_config": {**VISION_3, "deepstack_visual_indexes": []}}, parameters=INSIDE),
+    Family("glm4v-moe", "glm4v_moe", "Glm4vMoeForConditionalGeneration", {"text_config": GLM_V, "vision_config": {**VISION_2, "image_size": 16}}, (
+        {}, {"text_config": {**GLM_V, "attention_bias": False, "use_qk_norm": True}}), parameters=INSIDE, later={"text_config.partial_rotary_factor": 0.5}),
     Family("gemma3-vl", "gemma3", "Gemma3ForConditionalGeneration", {
         "text_config": {**TEXT, "head_dim": 12}, "vision_config": {**TOWER, "vision_use_head": False}}, parameters=INSIDE),
     Family("qwen2-audio", "qwen2_audio", "Qwen2AudioForConditionalGeneration", {
@@ -114,11 +123,8 @@ LEFT_OUT = {
     "DeciLMForCausalLM": "not tried: block_configs says for each layer what it has",
     "DeepseekV4ForCausalLM": "not tried: hyper-connections have mappings of their own",
     "Ernie4_5_VLMoeForConditionalGeneration": "not tried: experts of two kinds have mappings of their own",
-    "Exaone4_5_ForConditionalGeneration": "not tried",
     "Gemma4ForCausalLM": "Megatron-Bridge does not read the configuration of transformers 5.23",
     "Gemma4ForConditionalGeneration": "Megatron-Bridge does not read the configuration of transformers 5.23",
-    "Glm4vMoeForConditionalGeneration": "Megatron-Bridge does not make its tower with transformers 5.23",
-    "GlmMoeDsaForCausalLM": "Megatron-Core asks for HybridEP, which needs a GPU",
     "KimiK25ForConditionalGeneration": "not tried",
     "MiMoV2FlashForCausalLM": "heads of keys differ from layer to layer, which no rule can say",
     "MiniMaxM3SparseForConditionalGeneration": "not tried",

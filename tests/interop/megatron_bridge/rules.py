@@ -36,7 +36,9 @@ PARAMETERS = {
     "g_key": (None, "g_k_heads * g_k_dim"),
     "g_value": (None, "g_v_heads * g_v_dim"),
     "v_heads": ("vision_config.num_heads", None),
+    "v_kv_heads": ("vision_config.num_key_value_heads", "v_heads"),
     "v_hidden": ("vision_config.hidden_size", None),
+    "n_experts": ("moe_num_experts", None),
 }
 
 
@@ -72,8 +74,10 @@ def reshape(to, back):
     return {"op": "reshape", "to": to, "from": back}
 
 
-def heads(name):
-    return ("v_heads", "v_heads") if re.match(r"(vision_model|visual|.*\.vision_model)\.", name) else ("n_heads", "n_kv_heads")
+def heads(name, grouped):
+    """`grouped`: those of the tower have fewer keys than queries."""
+    in_tower = re.match(r"(vision_model|visual|.*\.vision_model)\.", name)
+    return ("v_heads", "v_kv_heads" if grouped else "v_heads") if in_tower else ("n_heads", "n_kv_heads")
 
 
 def interleaved_gate(do, weight):
@@ -85,16 +89,19 @@ def interleaved_gate(do, weight):
             reshape([-1, "2 * inner"], [-1, "inner", 2])]
 
 
-def operations(mapping, task, gated, files):
-    """The operations from Megatron's side to Hugging Face's.  `gated`: queries have a gate beside them; `files`: the tensors of Hugging Face."""
+def operations(mapping, task, sample):
+    """The operations from Megatron's side to Hugging Face's."""
     kind, name = type(mapping).__name__, mapping.megatron_param
-    n, kv = heads(name)
+    gated = getattr(sample.model.config, "attention_output_gate", False)   # queries have a gate beside them
+    n, kv = heads(name, getattr(getattr(sample.config, "vision_config", None), "num_key_value_heads", None))
     qkv = [{"op": "split_qkv", "heads": n, "kv_heads": kv}]
     if kind in ("AutoMapping", "ColumnParallelMapping", "RowParallelMapping", "ReplicatedMapping", "DirectMapping", "_PPSafeAutoMapping",
-                "_PPSafeReplicatedMapping", "_FullDimQKNormMapping"):
+                "_PPSafeReplicatedMapping", "_FullDimQKNormMapping", "_OffsetRowParallelMapping"):
         order = getattr(mapping, "permute_dims", None)
         if len(folder_names(name)) > 1:
             raise NoRule(f"{kind} of a tensor that folders keep in parts")
+        if name.endswith("eh_proj.weight") and "input_proj" in mapping.hf_param:   # MiMo has the hidden state before the embedding
+            return [{"op": "swap", "dim": 1}]
         return [{"op": "permute", "order": list(order)}] if order else []
     if kind in ("QKVMapping", "_Gemma4QKVMapping"):
         if gated and n == "n_heads":
@@ -106,9 +113,10 @@ def operations(mapping, task, gated, files):
                     {**reshape(["2 * n_heads * head_dim", -1], [kv, f"n_heads / {kv}", 2, "head_dim", -1]), "of": [0]}]
         return qkv
     if kind == "ConcatenatedQKVMapping":
-        sizes = ["v_hidden"] * 3 if n == kv else [f"{n} * head_dim", f"{kv} * head_dim", f"{kv} * head_dim"]
+        keys = "v_hidden / v_heads * v_kv_heads" if kv == "v_kv_heads" else f"{kv} * head_dim"
+        sizes = ["v_hidden"] * 3 if n == kv else ["v_hidden" if n == "v_heads" else f"{n} * head_dim", keys, keys]
         return [*qkv, {"op": "concatenate", "sizes": sizes}]
-    if kind in ("GatedMLPMapping", "_PPSafeGatedMLPMapping"):
+    if kind in ("GatedMLPMapping", "_PPSafeGatedMLPMapping", "_OffsetGatedMLPMapping"):
         return ["split"]
     if kind in ("MambaInProjMapping", "MambaConv1dMapping", "GDNConv1dMapping"):
         return [{"op": "concatenate", "sizes": split_sizes(name)}]
@@ -121,7 +129,7 @@ def operations(mapping, task, gated, files):
     if kind == "_SqueezeBiasMapping":
         return [reshape([1, -1], [-1])]
     if kind in ("FusedExpertMapping", "FusedGatedExpertMapping"):
-        turned = task.param_weight.shape != files[task.mapping.hf_param].shape[1:]
+        turned = task.param_weight.shape != sample.files[task.mapping.hf_param].shape[1:]
         return ["stack", {"op": "transpose", "dims": [1, 2]}] if turned else ["stack"]
     if kind == "GPTOSSMLPDownProjMapping":
         return ["stack"] if task.param_weight.ndim == 1 else ["stack", {"op": "transpose", "dims": [1, 2]}]
@@ -161,7 +169,7 @@ def any_mtp_layer(rule, layers):
             "to": [name.replace(there, f"model.layers.{AFTER}.") for name in rule["to"]]}
 
 
-def rules_of(mapping, task, gated, files):
+def rules_of(mapping, task, sample):
     """The rules for a mapping with its stars, of which a sample uses `task`."""
     name = mapping.megatron_param
     stars = star_names(name)
@@ -170,7 +178,7 @@ def rules_of(mapping, task, gated, files):
         return gdn_rules(mapping, left, stars)
     right = [mapping.hf_param] if isinstance(mapping.hf_param, str) else [*mapping.hf_param.values()]
     right = [captures(one, stars, bare=True) for one in right]
-    rule = {"from": left, "to": right, "do": operations(mapping, task, gated, files)}
+    rule = {"from": left, "to": right, "do": operations(mapping, task, sample)}
     over = {s for s in stars if "{%s" % s not in right[0]}
     if over:
         rule["over"] = over.pop()
@@ -197,9 +205,8 @@ def sample_rules(sample):
     for task in sample.tasks():
         mapping = mapping_of(registry, task.global_param_name)
         used.setdefault(order[id(mapping)], (mapping, task))
-    gated = bool(getattr(sample.model.config, "attention_output_gate", False))
     layers = getattr(sample.config, "num_hidden_layers", 0)
-    rules = [any_mtp_layer(rule, layers) for at in sorted(used) for rule in rules_of(*used[at], gated, sample.files)]
+    rules = [any_mtp_layer(rule, layers) for at in sorted(used) for rule in rules_of(*used[at], sample)]
     return [rule for at, rule in enumerate(rules) if rule not in rules[:at]]
 
 
