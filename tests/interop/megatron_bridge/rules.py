@@ -156,6 +156,7 @@ def gdn_rules(mapping, left, stars):
 
 # Layers of multi-token prediction come after the others in Hugging Face's names, of which the configuration or the names tell how many.
 AFTER = "{i+layers}"
+EXPERTS_BEFORE = "n_experts"
 LAYER = "decoder.layers.{i:int}.self_attention.linear_proj.weight"   # each layer has one
 
 
@@ -171,13 +172,19 @@ def any_mtp_layer(rule, layers):
 
 def rules_of(mapping, task, sample):
     """The rules for a mapping with its stars, of which a sample uses `task`."""
-    name = mapping.megatron_param
+    # Folders do not tell experts in one module from experts with a module each.
+    name = re.sub(r"\.local_experts\.\*\.(linear_fc\d\.weight)$", r".\1*", mapping.megatron_param)
     stars = star_names(name)
     left = [captures(one, stars) for one in folder_names(name)]
     if type(mapping).__name__ in ("GDNLinearMapping", "GDNLinearMappingSeparate"):
         return gdn_rules(mapping, left, stars)
     right = [mapping.hf_param] if isinstance(mapping.hf_param, str) else [*mapping.hf_param.values()]
     right = [captures(one, stars, bare=True) for one in right]
+    if type(mapping).__name__ == "_ConcatBiasMapping":   # one of two, and both are one tensor
+        pools = [left[0].replace(f".{mapping._slice_name}_moe_layer.", f".{pool}_moe_layer.") for pool in ("text", "vision")]
+        return [{"from": pools, "to": right, "do": ["stack"]}]
+    if type(mapping).__name__.startswith("_Offset"):   # experts of one kind come after those of another
+        right = [one.replace("{e}", "{e+%s}" % EXPERTS_BEFORE) for one in right]
     rule = {"from": left, "to": right, "do": operations(mapping, task, sample)}
     over = {s for s in stars if "{%s" % s not in right[0]}
     if over:
@@ -212,8 +219,9 @@ def sample_rules(sample):
 
 # Norms that Megatron-Core names by what comes after them, and Hugging Face does not: the first of a pair is that of layers with the second.
 # The others need no sign.
-TOLD_BY = {"pre_mlp_layernorm.weight": "mlp.router.weight", "self_attention.in_proj.layer_norm_weight": "self_attention.dt_bias",
-           "mixer.in_proj.layer_norm_weight": "mixer.dt_bias", "self_attention.linear_qkv.layer_norm_weight": "self_attention.linear_proj.weight"}
+TOLD_BY = {"pre_mlp_layernorm.weight": ("mlp.router.weight", "mlp.text_moe_layer.router.weight"),
+           "self_attention.in_proj.layer_norm_weight": ("self_attention.dt_bias",), "mixer.in_proj.layer_norm_weight": ("mixer.dt_bias",),
+           "self_attention.linear_qkv.layer_norm_weight": ("self_attention.linear_proj.weight",)}
 
 
 def told_apart(rules):
@@ -224,10 +232,10 @@ def told_apart(rules):
         if told is None or targets.count(rule["to"]) == 1:
             rule = {**rule, "optional": True} if targets.count(rule["to"]) > 1 else rule
             # Names of layers from a number on are names of layers as well.
-            out.insert(0 if AFTER in rule["to"][0] else len(out), rule)
+            out.insert(0 if "+" in rule["to"][0] else len(out), rule)
             continue
-        companion = rule["from"][0][:-len(told)] + TOLD_BY[told]
-        beside = next(other["to"] for other in rules if other["from"] == [companion])
+        companions = [[rule["from"][0][:-len(told)] + end] for end in TOLD_BY[told]]
+        beside = next(other["to"] for other in rules if other["from"] in companions)
         back = {"from": [with_kinds(rule["to"][0], rule["from"][0])], "to": [re.sub(r":int|:\*\*", "", rule["from"][0])], "beside": beside}
         out = [{**rule, "only": "forward", "optional": True}, {**back, "only": "reverse", "optional": True}, *out]
     return out
@@ -282,7 +290,7 @@ def rule_text(rule, optional):
 
 def parameters_text(rules, own):
     """`own`: the family's names in config.json, instead of those above; "" in front of all: text_config."""
-    words = set(re.findall(r"[a-z]\w*", " ".join(str(operation) for rule in rules for operation in rule.get("do", []))))
+    words = set(re.findall(r"[a-z]\w*", " ".join(str(operation) for rule in rules for operation in [*rule.get("do", []), *re.findall(r"\+\w+", rule["to"][0])])))
     needed = []
     def need(name):
         if name in PARAMETERS and name not in needed:
