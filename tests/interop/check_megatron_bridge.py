@@ -76,11 +76,12 @@ def one(tmp, family, variant):
     modules = load(os.path.join(tmp, "back.pt"))
     with_optimizer(tmp, name, modules, {k: v for k, v in sample.files.items() if k not in family.left_out}, *options)
     # Found by config.json.  Of layers after the last transformers' models pass over those alone whose numbers published files have, and without its
-    # model export takes them for the only whole ones.
+    # model export takes them for the only whole ones.  Nor does it know of layers without a part.
     after = f"model.layers.{getattr(sample.config, 'num_hidden_layers', None)}."
-    refused = bool(family.refused) or any(n.startswith(after) for n in want)
+    refused = any(n.startswith(after) for n in want) or "block_configs" in family.options or bool(family.refused)
     why = family.refused or (f"has no '{after}" if hasattr(transformers, family.architecture) else "the model is incomplete, it lacks")
-    exported = run("export", folder, os.path.join(tmp, "hf"), *options, expect=2 if refused else 0)
+    by_name = ("--map", name) if family.refused else ()
+    exported = run("export", folder, os.path.join(tmp, "hf"), *options, *by_name, expect=2 if refused else 0)
     check((why if refused else f"map: {name}") in exported, exported)
     return len(modules), len(want)
 

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "formats/changes/megatron/names.h"
 
+#include <array>
 #include <charconv>
 
 namespace fsdp::formats::megatron {
 namespace {
 
 constexpr std::string_view kState = "optimizer.state.";
-constexpr std::string_view kExperts = ".mlp.experts.";
+// In front of experts: of a layer, or of one kind of several ("mlp.text_moe_layer.experts.").
+constexpr std::array<std::string_view, 2> kExperts = {".mlp.experts.", "_moe_layer.experts."};
 // The norm before the perceptron, alone and as part of its first matrix.
 constexpr std::string_view kNorm = "pre_mlp_layernorm.";
 constexpr std::string_view kFusedNorm = "mlp.linear_fc1.layer_norm_";
@@ -76,11 +78,15 @@ std::optional<Numbered> layer_of(std::string_view name) {
 }
 
 std::optional<Numbered> expert_of(std::string_view name) {
-  const std::size_t at = name.find(kExperts);
-  if (at == std::string_view::npos) return std::nullopt;
+  std::size_t end_of_front = std::string_view::npos;
+  for (const std::string_view front : kExperts) {
+    if (const std::size_t at = name.find(front); at != std::string_view::npos)
+      end_of_front = at + front.size();
+  }
+  if (end_of_front == std::string_view::npos) return std::nullopt;
   Numbered out;
-  out.before = name.substr(0, at + kExperts.size());
-  std::string_view rest = name.substr(at + kExperts.size());
+  out.before = name.substr(0, end_of_front);
+  std::string_view rest = name.substr(end_of_front);
   for (const std::string_view inner : {"experts.", "local_experts."}) {
     if (!rest.starts_with(inner)) continue;
     std::string_view numbered = rest.substr(inner.size());

@@ -43,6 +43,10 @@ NANO = {**TEXT, "num_hidden_layers": 4, "hybrid_override_pattern": "M-M*", "head
 ANYTHING = "any.thing"
 SPEAKS = {f"{part}.{ANYTHING}": (2,) for part in ("talker", "token2wav", "code2wav")}
 HEARS_3 = {**HEARS, "downsample_hidden_size": 6, "num_hidden_layers": 2}
+# Layers that a search has changed: attention or the feed-forward part may be missing, and sizes differ.
+BLOCKS = [{"attention": {"n_heads_in_group": heads, "no_op": heads is None, "replace_with_linear": False},
+           "ffn": {"ffn_mult": times, "no_op": times is None, "replace_with_linear": False}} for heads, times in ((2, 1.5), (None, 2.5), (2, None))]
+GLM_V = {**GLM, "n_routed_experts": 11, "attention_bias": True, "use_qk_norm": False}
 
 
 @dataclasses.dataclass
@@ -95,6 +99,8 @@ FAMILIES = [
     Family("glm4-moe", "glm4_moe", "Glm4MoeForCausalLM", {**GLM, "attention_bias": True, "use_qk_norm": True}, (
         {}, {"use_qk_norm": False, "attention_bias": False}, PREDICTS[1]), left_out=TWICE),
     Family("deepseek", "glm4_moe_lite", "Glm4MoeLiteForCausalLM", DEEPSEEK, PREDICTS, left_out=TWICE),
+    Family("glm-moe-dsa", "glm_moe_dsa", "GlmMoeDsaForCausalLM", {**DEEPSEEK, "index_topk": 4, "index_head_dim": 8, "index_n_heads": 2},
+           later={"indexer_rope_interleave": True}),
     Family("gpt-oss", "gpt_oss", "GptOssForCausalLM", {**EXPERTS, "head_dim": 8, "num_local_experts": 11}),
     Family("llama", "gemma", "GemmaForCausalLM", {**TEXT, "head_dim": 12}),
     Family("gemma2", "gemma2", "Gemma2ForCausalLM", {**TEXT, "head_dim": 12}),
@@ -117,9 +123,18 @@ FAMILIES = [
         **TEXT, "head_dim": 8, "mamba_d_ssm": 32, "mamba_n_heads": 4, "mamba_d_head": 8, "mamba_norm_before_gate": False, "mamba_n_groups": 2, "mamba_d_state": 6, "mamba_d_conv": 4},
         parameters={"m_heads": "mamba_n_heads", "m_head_dim": "mamba_d_head", "m_groups": "mamba_n_groups", "m_state_size": "mamba_d_state"}),
     Family("minimax-m2", "minimax_m2", "MiniMaxM2ForCausalLM", {**TEXT, "num_experts_per_tok": 2, "head_dim": 8, "num_local_experts": 4, "rotary_dim": 4}),
-    Family("llama", "mimo", "MiMoForCausalLM", {**TEXT, "num_nextn_predict_layers": 0, "tie_word_embeddings": False}, later={"rope_theta": 1e4}),
+    Family("llama", "mimo", "MiMoForCausalLM", {**TEXT, "num_nextn_predict_layers": 0, "tie_word_embeddings": False}, PREDICTS, later={"rope_theta": 1e4}),
     Family("bailing-moe-v2", "bailing_moe_v2", "BailingMoeV2ForCausalLM", SHARED, PREDICTS, later={"rope_theta": 1e4}),
     Family("bailing-moe-v2", "sarvam_moe", "SarvamMoEForCausalLM", SHARED, later={"rope_theta": 1e4}),
+    Family("llama", "nemotron-nas", "DeciLMForCausalLM", {
+        **TEXT, "num_hidden_layers": 3, "block_configs": BLOCKS, "initializer_range": 0.02, "rms_norm_eps": 1e-5, "tie_word_embeddings": False},
+        later={"rope_theta": 1e4}),
+    Family("ernie4.5-vl-moe", "ernie4_5_vl_moe", "Ernie4_5_VLMoeForConditionalGeneration", {
+        "text_config": {**TEXT, "num_hidden_layers": 3, "mlp_layer_types": ["dense", "sparse", "sparse"], "moe_num_experts": 4, "moe_k": 2,
+                        "moe_num_shared_experts": 1, "moe_intermediate_size": [12, 8],
+                        "rope_parameters": {"rope_theta": 1e4, "rope_type": "default", "mrope_section": [1, 1, 2]}},
+        "vision_config": {**VISION_2, "num_heads": 2, "temporal_merge_size": 2}}, parameters=INSIDE,
+        refused="expected [12, 32]"),   # data of the class have one size of experts, the model has two
     Family("ministral3", "mistral3", "Mistral3ForConditionalGeneration", {
         "tie_word_embeddings": False, "text_config": {**TEXT, "model_type": "ministral3", "head_dim": 12},
         "vision_config": {**TOWER, "model_type": "pixtral"}}, parameters=INSIDE),
@@ -130,6 +145,8 @@ FAMILIES = [
     Family("qwen3.5-vl", "qwen3_5", "Qwen3_5ForConditionalGeneration", {"text_config": {**TEXT, **DELTA}, "vision_config": {**VISION_3, "deepstack_visual_indexes": []}}, parameters=INSIDE),
     Family("qwen3.5-vl-moe", "qwen3_5_moe", "Qwen3_5MoeForConditionalGeneration", {
         "text_config": {**QWEN_EXPERTS, **DELTA, "shared_expert_intermediate_size": 12}, "vision_config": {**VISION_3, "deepstack_visual_indexes": []}}, parameters=INSIDE),
+    Family("glm4v-moe", "glm4v_moe", "Glm4vMoeForConditionalGeneration", {"text_config": GLM_V, "vision_config": {**VISION_2, "image_size": 16}}, (
+        {}, {"text_config": {**GLM_V, "attention_bias": False}}), parameters=INSIDE, later={"text_config.partial_rotary_factor": 0.5}),
     Family("gemma3-vl", "gemma3", "Gemma3ForConditionalGeneration", {
         "text_config": {**TEXT, "head_dim": 12}, "vision_config": {**TOWER, "vision_use_head": False}}, parameters=INSIDE),
     Family("qwen2-audio", "qwen2_audio", "Qwen2AudioForConditionalGeneration", {
@@ -174,17 +191,13 @@ FAMILIES = [
 
 # Without a map, and why.
 LEFT_OUT = {
-    "Step3p7ForConditionalGeneration": "linear_qkv of Megatron-Core 0.19.2 has no rows for a gate of each head (head_wise_attn_gate), which the bridge fills",
     "DeepseekV4ForCausalLM": "Megatron-Core 0.19.2 has no attention variant dsv4_hybrid, which the bridge asks for",
-    "DeciLMForCausalLM": "not tried: block_configs says for each layer what it has",
-    "Ernie4_5_VLMoeForConditionalGeneration": "not tried: experts of two kinds have mappings of their own",
-    "Exaone4_5_ForConditionalGeneration": "not tried",
-    "Gemma4ForCausalLM": "Megatron-Bridge does not read the configuration of transformers 5.23",
-    "Gemma4ForConditionalGeneration": "Megatron-Bridge does not read the configuration of transformers 5.23",
-    "Glm4vMoeForConditionalGeneration": "Megatron-Bridge does not make its tower with transformers 5.23",
-    "GlmMoeDsaForCausalLM": "Megatron-Core asks for HybridEP, which needs a GPU",
-    "KimiK25ForConditionalGeneration": "not tried",
-    "SarvamMLAForCausalLM": "Megatron-Bridge has no mapping for a parameter of a small model",
+    "Exaone4_5_ForConditionalGeneration": "Megatron-Core reads layers apart for a moe_layer_freq that is a list, and `map` joins layers that are alike",
+    "Gemma4ForCausalLM": "heads and keys differ between global and sliding layers, and global layers have no values of their own or shared ones: no rule is for layers of a kind",
+    "Gemma4ForConditionalGeneration": "heads and keys differ between global and sliding layers, and global layers have no values of their own or shared ones: no rule is for layers of a kind",
+    "KimiK25ForConditionalGeneration": "its tower is code of the published repository, for which no stand-in is written; experts are written as INT4",
+    "SarvamMLAForCausalLM": "Megatron-Core 0.19.2 joins a norm to linear_q_proj (qk_layernorm without q_lora_rank), which Megatron-Bridge has no mapping for",
+    "Step3p7ForConditionalGeneration": "linear_qkv of Megatron-Core 0.19.2 has no rows for a gate of each head (head_wise_attn_gate), which the bridge fills",
 }
 # The same model by another name.
 OTHER_NAMES = {"ExaoneMoEForCausalLM": "ExaoneMoeForCausalLM"}

@@ -37,7 +37,9 @@ PARAMETERS = {
     "g_key": (None, "g_k_heads * g_k_dim"),
     "g_value": (None, "g_v_heads * g_v_dim"),
     "v_heads": ("vision_config.num_heads", None),
+    "v_kv_heads": ("vision_config.num_key_value_heads", "v_heads"),
     "v_hidden": ("vision_config.hidden_size", None),
+    "n_experts": ("moe_num_experts", None),
 }
 
 
@@ -73,8 +75,10 @@ def reshape(to, back):
     return {"op": "reshape", "to": to, "from": back}
 
 
-def heads(name):
-    return ("v_heads", "v_heads") if re.match(r"(vision_model|visual|.*\.vision_model)\.", name) else ("n_heads", "n_kv_heads")
+def heads(name, grouped):
+    """`grouped`: those of the tower have fewer keys than queries."""
+    in_tower = re.match(r"(vision_model|visual|.*\.vision_model)\.", name)
+    return ("v_heads", "v_kv_heads" if grouped else "v_heads") if in_tower else ("n_heads", "n_kv_heads")
 
 
 def interleaved_gate(do, weight):
@@ -86,16 +90,19 @@ def interleaved_gate(do, weight):
             reshape([-1, "2 * inner"], [-1, "inner", 2])]
 
 
-def operations(mapping, task, gated, files):
-    """The operations from Megatron's side to Hugging Face's.  `gated`: queries have a gate beside them; `files`: the tensors of Hugging Face."""
+def operations(mapping, task, sample):
+    """The operations from Megatron's side to Hugging Face's."""
     kind, name = type(mapping).__name__, mapping.megatron_param
-    n, kv = heads(name)
+    gated = getattr(sample.model.config, "attention_output_gate", False)   # queries have a gate beside them
+    n, kv = heads(name, getattr(getattr(sample.config, "vision_config", None), "num_key_value_heads", None))
     qkv = [{"op": "split_qkv", "heads": n, "kv_heads": kv}]
     if kind in ("AutoMapping", "ColumnParallelMapping", "RowParallelMapping", "ReplicatedMapping", "DirectMapping", "_PPSafeAutoMapping",
-                "_PPSafeReplicatedMapping", "_FullDimQKNormMapping"):
+                "_PPSafeReplicatedMapping", "_FullDimQKNormMapping", "_OffsetRowParallelMapping"):
         order = getattr(mapping, "permute_dims", None)
         if len(folder_names(name)) > 1:
             raise NoRule(f"{kind} of a tensor that folders keep in parts")
+        if name.endswith("eh_proj.weight") and "input_proj" in mapping.hf_param:   # MiMo has the hidden state before the embedding
+            return [{"op": "swap", "dim": 1}]
         return [{"op": "permute", "order": list(order)}] if order else []
     if kind in ("QKVMapping", "_Gemma4QKVMapping"):
         if gated and n == "n_heads":
@@ -117,9 +124,10 @@ def operations(mapping, task, gated, files):
     if kind == "StackedExpertGatedMLPMapping":
         return ["stack", {"op": "split", "dim": 1}]
     if kind == "ConcatenatedQKVMapping":
-        sizes = ["v_hidden"] * 3 if n == kv else [f"{n} * head_dim", f"{kv} * head_dim", f"{kv} * head_dim"]
+        keys = "v_hidden / v_heads * v_kv_heads" if kv == "v_kv_heads" else f"{kv} * head_dim"
+        sizes = ["v_hidden"] * 3 if n == kv else ["v_hidden" if n == "v_heads" else f"{n} * head_dim", keys, keys]
         return [*qkv, {"op": "concatenate", "sizes": sizes}]
-    if kind in ("GatedMLPMapping", "_PPSafeGatedMLPMapping"):
+    if kind in ("GatedMLPMapping", "_PPSafeGatedMLPMapping", "_OffsetGatedMLPMapping"):
         return ["split"]
     if kind in ("MambaInProjMapping", "MambaConv1dMapping", "GDNConv1dMapping"):
         return [{"op": "concatenate", "sizes": split_sizes(name)}]
@@ -132,7 +140,7 @@ def operations(mapping, task, gated, files):
     if kind == "_SqueezeBiasMapping":
         return [reshape([1, -1], [-1])]
     if kind in ("FusedExpertMapping", "FusedGatedExpertMapping"):
-        turned = task.param_weight.shape != files[task.mapping.hf_param].shape[1:]
+        turned = task.param_weight.shape != sample.files[task.mapping.hf_param].shape[1:]
         return ["stack", {"op": "transpose", "dims": [1, 2]}] if turned else ["stack"]
     if kind == "GPTOSSMLPDownProjMapping":
         return ["stack"] if task.param_weight.ndim == 1 else ["stack", {"op": "transpose", "dims": [1, 2]}]
@@ -159,6 +167,7 @@ def gdn_rules(mapping, left, stars):
 
 # Layers of multi-token prediction come after the others in Hugging Face's names, of which the configuration or the names tell how many.
 AFTER = "{i+layers}"
+EXPERTS_BEFORE = "n_experts"
 LAYER = "decoder.layers.{i:int}.self_attention.linear_proj.weight"   # each layer has one
 
 
@@ -190,11 +199,12 @@ def inner_rules(mapping):
     return [{"from": [left], "to": right, "do": [{"op": "split_qkv", "heads": "n_heads", "kv_heads": "n_kv_heads"}] if len(right) == 3 else []}]
 
 
-def rules_of(mapping, task, gated, files):
+def rules_of(mapping, task, sample):
     """The rules for a mapping with its stars, of which a sample uses `task`."""
-    name = mapping.megatron_param
     if type(mapping).__name__ in ("_MTPFlatteningMapping", "_MTPFlatteningQKVMapping"):
         return inner_rules(mapping)
+    # Folders do not tell experts in one module from experts with a module each.
+    name = re.sub(r"\.local_experts\.\*\.(linear_fc\d\.weight)$", r".\1*", mapping.megatron_param)
     stars = star_names(name)
     left = [captures(one, stars) for one in folder_names(name)]
     if type(mapping).__name__ in ("GDNLinearMapping", "GDNLinearMappingSeparate"):
@@ -203,7 +213,12 @@ def rules_of(mapping, task, gated, files):
     if type(mapping).__name__ == "QKVGMapping":
         right.insert(1, right.pop())   # the gate follows the queries
     right = [captures(one, stars, bare=True) for one in right]
-    rule = {"from": left, "to": right, "do": operations(mapping, task, gated, files)}
+    if type(mapping).__name__ == "_ConcatBiasMapping":   # one of two, and both are one tensor
+        pools = [left[0].replace(f".{mapping._slice_name}_moe_layer.", f".{pool}_moe_layer.") for pool in ("text", "vision")]
+        return [{"from": pools, "to": right, "do": ["stack"]}]
+    if type(mapping).__name__.startswith("_Offset"):   # experts of one kind come after those of another
+        right = [one.replace("{e}", "{e+%s}" % EXPERTS_BEFORE) for one in right]
+    rule = {"from": left, "to": right, "do": operations(mapping, task, sample)}
     over = {s for s in stars if "{%s" % s not in right[0]}
     if over:
         rule["over"] = over.pop()
@@ -230,16 +245,16 @@ def sample_rules(sample):
     for task in sample.tasks():
         mapping = mapping_of(registry, task.global_param_name)
         used.setdefault(order[id(mapping)], (mapping, task))
-    gated = bool(getattr(sample.model.config, "attention_output_gate", False))
     layers = getattr(sample.config, "num_hidden_layers", 0)
-    rules = [any_mtp_layer(rule, layers) for at in sorted(used) for rule in rules_of(*used[at], gated, sample.files)]
+    rules = [any_mtp_layer(rule, layers) for at in sorted(used) for rule in rules_of(*used[at], sample)]
     return [rule for at, rule in enumerate(rules) if rule not in rules[:at]]
 
 
 # Norms that Megatron-Core names by what comes after them, and Hugging Face does not: the first of a pair is that of layers with the second.
 # The others need no sign.
-TOLD_BY = {"pre_mlp_layernorm.weight": "mlp.router.weight", "self_attention.in_proj.layer_norm_weight": "self_attention.dt_bias",
-           "mixer.in_proj.layer_norm_weight": "mixer.dt_bias", "self_attention.linear_qkv.layer_norm_weight": "self_attention.linear_proj.weight"}
+TOLD_BY = {"pre_mlp_layernorm.weight": ("mlp.router.weight", "mlp.text_moe_layer.router.weight"),
+           "self_attention.in_proj.layer_norm_weight": ("self_attention.dt_bias",), "mixer.in_proj.layer_norm_weight": ("mixer.dt_bias",),
+           "self_attention.linear_qkv.layer_norm_weight": ("self_attention.linear_proj.weight",)}
 
 
 def told_apart(rules):
@@ -250,10 +265,10 @@ def told_apart(rules):
         if told is None or targets.count(rule["to"]) == 1:
             rule = {**rule, "optional": True} if targets.count(rule["to"]) > 1 else rule
             # Names of layers from a number on are names of layers as well.
-            out.insert(0 if AFTER in rule["to"][0] else len(out), rule)
+            out.insert(0 if "+" in rule["to"][0] else len(out), rule)
             continue
-        companion = rule["from"][0][:-len(told)] + TOLD_BY[told]
-        beside = next(other["to"] for other in rules if other["from"] == [companion])
+        companions = [[rule["from"][0][:-len(told)] + end] for end in TOLD_BY[told]]
+        beside = next(other["to"] for other in rules if other["from"] in companions)
         back = {"from": [with_kinds(rule["to"][0], rule["from"][0])], "to": [re.sub(r":int|:\*\*", "", rule["from"][0])], "beside": beside}
         out = [{**rule, "only": "forward", "optional": True}, {**back, "only": "reverse", "optional": True}, *out]
     return out
@@ -310,7 +325,7 @@ def rule_text(rule, optional):
 
 def parameters_text(rules, own):
     """`own`: the family's names in config.json, instead of those above; "" in front of all: text_config."""
-    words = set(re.findall(r"[a-z]\w*", " ".join(str(operation) for rule in rules for operation in rule.get("do", []))))
+    words = set(re.findall(r"[a-z]\w*", " ".join(str(operation) for rule in rules for operation in [*rule.get("do", []), *re.findall(r"\+\w+", rule["to"][0])])))
     needed = []
     def need(name):
         if name in PARAMETERS and name not in needed:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A small random model of each family of Megatron-Bridge, its tensors as Megatron-Core and as Hugging Face have them."""
 import contextlib
+import copy
 import io
 import json
 import os
@@ -24,7 +25,9 @@ class Sample:
     def __init__(self, family, options):
         from megatron.bridge.models.conversion import model_bridge
         self.config = family.config(options)
-        self.files = None if any((family.options | options).get(name) for name in PREDICTED) else self._files(getattr(family.module(), family.architecture, None))
+        given = family.options | options
+        predicts = any(inner.get(name) for inner in (given, given.get("text_config", {})) for name in PREDICTED)
+        self.files = None if predicts else self._files(getattr(family.module(), family.architecture, None))
         source = getattr(transformers, family.architecture, None)
         known = model_bridge.get_model_bridge._exact_types
         self.bridge = model_bridge.get_model_bridge(source if source in known else family.architecture, hf_config=self.config)
@@ -45,7 +48,7 @@ class Sample:
         if cls is None:
             return None
         torch.manual_seed(len(cls.__name__))
-        model = cls(self.config).bfloat16()
+        model = cls(copy.deepcopy(self.config)).bfloat16()   # it writes to its configuration
         with torch.no_grad():
             for tensor in [*model.parameters(), *model.buffers()]:
                 if tensor.is_floating_point():

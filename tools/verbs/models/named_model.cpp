@@ -138,7 +138,8 @@ class Naming {
     if (architecture_) {
       const ArchitectureFit found = fit(tensors);
       // Corrects the front of names where that helps, unless the map takes the names as they are.
-      if (guessed || word == kNoMap) own = model_.renamed(tensors, found, extras_);
+      if (word == kNoMap || (guessed && !takes_only(tensors, found)))
+        own = model_.renamed(tensors, found, extras_);
       if (guessed && found.differences.empty()) {
         why = cat(", the names are those of ", architecture_->name());
         const bool trained = !found.differences.as_files || found.differences.as_modules;
@@ -198,6 +199,13 @@ class Naming {
                                     formats::map::Direction::kForward))
       words.emplace_back(map.name);
     return words;
+  }
+
+  // Returns whether a map takes the names as they are, and none takes them with a corrected front.
+  bool takes_only(const Value& tensors, const ArchitectureFit& found) const {
+    if (found.differences.empty() || fitting_words(tensors).empty()) return false;
+    ReportExtras unused;
+    return fitting_words(model_.renamed(tensors, found, unused)).empty();
   }
 
   // Returns the maps whose result has the tensors of the class.
