@@ -184,3 +184,5 @@ def start():
         with _standing_for("diffusers"):   # of other models than those here
             import megatron.bridge.diffusion.models.nemotron_labs_diffusion   # noqa: F401
     small_towers()
+    from megatron_bridge import kimi_tower   # after what it is made of
+    kimi_tower.stand_in()

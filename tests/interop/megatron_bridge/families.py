@@ -149,6 +149,10 @@ FAMILIES = [
         {}, {"text_config": {**GLM_V, "attention_bias": False}}), parameters=INSIDE, later={"text_config.partial_rotary_factor": 0.5}),
     Family("gemma3-vl", "gemma3", "Gemma3ForConditionalGeneration", {
         "text_config": {**TEXT, "head_dim": 12}, "vision_config": {**TOWER, "vision_use_head": False}}, parameters=INSIDE),
+    Family("kimi-k2.5", "kimi_k25", "KimiK25ForConditionalGeneration", {
+        "tie_word_embeddings": False, "projection_hidden_size": 16, "text_config": {**DEEPSEEK, "model_type": "deepseek_v3"},
+        "vision_config": {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "patch_size": 4, "pos_emb_height": 4,
+                          "pos_emb_width": 4}}, parameters=INSIDE, code="megatron_bridge.kimi_tower"),
     Family("qwen2-audio", "qwen2_audio", "Qwen2AudioForConditionalGeneration", {
         "text_config": {**TEXT, "model_type": "qwen2"},
         "audio_config": {"d_model": 16, "encoder_layers": 2, "encoder_attention_heads": 2, "encoder_ffn_dim": 24, "num_mel_bins": 8, "max_source_positions": 16}},
@@ -193,9 +197,8 @@ FAMILIES = [
 LEFT_OUT = {
     "DeepseekV4ForCausalLM": "Megatron-Core 0.19.2 has no attention variant dsv4_hybrid, which the bridge asks for",
     "Exaone4_5_ForConditionalGeneration": "Megatron-Core reads layers apart for a moe_layer_freq that is a list, and `map` joins layers that are alike",
-    "Gemma4ForCausalLM": "heads and keys differ between global and sliding layers, and global layers have no values of their own or shared ones: no rule is for layers of a kind",
-    "Gemma4ForConditionalGeneration": "heads and keys differ between global and sliding layers, and global layers have no values of their own or shared ones: no rule is for layers of a kind",
-    "KimiK25ForConditionalGeneration": "its tower is code of the published repository, for which no stand-in is written; experts are written as INT4",
+    "Gemma4ForCausalLM": "the bridge failed on a small model (merge_qkv_weights) with transformers 5.23; its global layers share keys and values",
+    "Gemma4ForConditionalGeneration": "not run: its text model is that of Gemma4ForCausalLM",
     "SarvamMLAForCausalLM": "Megatron-Core 0.19.2 joins a norm to linear_q_proj (qk_layernorm without q_lora_rank), which Megatron-Bridge has no mapping for",
     "Step3p7ForConditionalGeneration": "linear_qkv of Megatron-Core 0.19.2 has no rows for a gate of each head (head_wise_attn_gate), which the bridge fills",
 }

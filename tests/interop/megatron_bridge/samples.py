@@ -59,7 +59,7 @@ class Sample:
 
     def _pretrained(self, files):
         from megatron.bridge.models.hf_pretrained.state import StateDict
-        return types.SimpleNamespace(config=self.config, state=StateDict(files), model_name_or_path="files")
+        return types.SimpleNamespace(config=self.config, state=StateDict(files), model_name_or_path=self.config, generation_config=None, trust_remote_code=True)
 
     def fresh(self):
         from megatron.core.process_groups_config import ProcessGroupCollection
@@ -84,7 +84,8 @@ class Sample:
         """Megatron-Bridge's way to Hugging Face: what it writes of the model."""
         with contextlib.redirect_stdout(io.StringIO()):
             pretrained = pretrained or self._pretrained(self.files)
-            return {k: v.contiguous().clone() for k, v in self.bridge.stream_weights_megatron_to_hf([self.model], pretrained, show_progress=False)}
+            more = {"weight_dtype": torch.bfloat16} if hasattr(self.bridge, "_is_quantized_expert_key") else {}   # otherwise it writes some as INT4
+            return {k: v.contiguous().clone() for k, v in self.bridge.stream_weights_megatron_to_hf([self.model], pretrained, show_progress=False, **more)}
 
     def tasks(self):
         """What Megatron-Bridge does for each parameter."""
