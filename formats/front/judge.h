@@ -80,10 +80,10 @@ class Judge {
   std::vector<bool> sealed_;                              // the file is as it was sealed
   std::map<std::size_t, std::string> unsealed_;           // files that differ, and are damaged
   mutable std::map<std::uint32_t, bool> archives_;        // see has_checksums
-  std::map<std::string, const Finding*> by_key_;    // findings without a place in a file
-  std::map<std::string, const Finding*> left_out_;  // warnings about keys
-  std::set<std::string> unlike_;                    // keys of which copies differ
-  std::string everywhere_;                          // damage that touches every key; empty: none
+  std::map<std::string, const Finding*> by_key_;          // findings without a place in a file
+  std::map<std::string, const Finding*> left_out_;        // warnings about keys
+  std::set<std::string> unlike_;                          // keys of which copies differ
+  std::string everywhere_;  // damage that touches every key; empty: none
 };
 
 }  // namespace fsdp::formats
