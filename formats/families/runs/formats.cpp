@@ -14,6 +14,7 @@
 #include "formats/families/flat/flat_checkpoint.h"
 #include "formats/families/hdf5/data.h"
 #include "formats/families/hdf5/hdf5.h"
+#include "formats/families/nanotron/nanotron.h"
 #include "formats/families/safetensors/safetensors.h"
 #include "formats/families/torch/stream.h"
 #include "formats/families/torch/torch.h"

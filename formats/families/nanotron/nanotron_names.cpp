@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "formats/families/trainers/nanotron_names.h"
+#include "formats/families/nanotron/nanotron_names.h"
 
 #include <algorithm>
 #include <charconv>

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "formats/families/nanotron/nanotron.h"
+
 #include <algorithm>
 #include <iterator>
 #include <map>
@@ -13,13 +15,12 @@
 #include "formats/bytes/base/threads.h"
 #include "formats/bytes/files/file.h"
 #include "formats/bytes/store/place.h"
+#include "formats/families/nanotron/nanotron_names.h"
 #include "formats/families/safetensors/file.h"
 #include "formats/families/safetensors/tensor_files.h"
 #include "formats/families/torch/torch.h"
-#include "formats/families/trainers/nanotron_names.h"
 #include "formats/families/trainers/ranks.h"
 #include "formats/families/trainers/trainer_files.h"
-#include "formats/families/trainers/trainers.h"
 #include "formats/state/content/combined_checkpoint.h"
 
 namespace fsdp::formats::nanotron {
