@@ -126,7 +126,8 @@ class ChosenSource : public ComputedSource {
 
 }  // namespace
 
-Array chosen_rows(const Array& matrix, std::shared_ptr<const std::vector<std::uint32_t>> rows) {
+Array chosen_rows(const Array& matrix,
+                  const std::shared_ptr<const std::vector<std::uint32_t>>& rows) {
   std::vector<std::int64_t> shape = {static_cast<std::int64_t>(rows->size()), matrix.shape[1]};
   return computed_array(matrix.dtype, std::move(shape),
                         [=] { return std::make_shared<ChosenSource>(matrix, rows); });

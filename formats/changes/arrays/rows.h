@@ -24,6 +24,7 @@ Array with_rows(const Array& matrix, const std::vector<std::uint64_t>& places, c
 
 // Returns the rows of a matrix with those numbers, in that order; a row may come several times.
 // Requires: two dimensions; the matrix has the rows.
-Array chosen_rows(const Array& matrix, std::shared_ptr<const std::vector<std::uint32_t>> rows);
+Array chosen_rows(const Array& matrix,
+                  const std::shared_ptr<const std::vector<std::uint32_t>>& rows);
 
 }  // namespace fsdp::formats::arrays

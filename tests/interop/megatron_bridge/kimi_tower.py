@@ -1,11 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """The vision tower of Kimi K2.5, which computes nothing: Megatron-Bridge takes it from the published code of the model.
 
-Its tensors have the names and shapes of the files that transformers writes of its own model; Megatron-Bridge takes each as it is.
+Its tensors have the names and shapes of the files that transformers reads into its own model; Megatron-Bridge takes each as it is.
 """
 import torch
 from torch import nn
 from transformers import Kimi_K25Config, Kimi_K25ForConditionalGeneration as KimiK25ForConditionalGeneration   # noqa: F401
+
+# What transformers 5.23 writes of some names, and what it reads and the published files have.
+WRITTEN = {"language_model.model.blocks.": "language_model.model.layers.", "model.mm_projector.": "mm_projector.",
+           "vision_tower.encoder.patch_embed.": "vision_tower.patch_embed."}
+
+
+def published(name):
+    """The name in published files of what transformers writes."""
+    written = next((one for one in WRITTEN if name.startswith(one)), "")
+    return WRITTEN.get(written, "") + name.removeprefix(written)
 
 
 class VisionTowerConfig:

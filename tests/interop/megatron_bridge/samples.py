@@ -28,9 +28,12 @@ class Sample:
         given = family.options | options
         predicts = any(inner.get(name) for inner in (given, given.get("text_config", {})) for name in PREDICTED)
         self.files = None if predicts else self._files(getattr(family.module(), family.architecture, None))
+        if self.files and hasattr(family.module(), "published"):
+            self.files = {family.module().published(name): tensor for name, tensor in self.files.items()}
         source = getattr(transformers, family.architecture, None)
         known = model_bridge.get_model_bridge._exact_types
         self.bridge = model_bridge.get_model_bridge(source if source in known else family.architecture, hf_config=self.config)
+        self.bridge._is_quantized_expert_key = lambda key: False   # Kimi's are written as INT4 otherwise
         self.bridge.hf_pretrained = self._pretrained(self.files or {})
         self.model = self.fresh()
         if self.files is None:   # what transformers does not have: the files are those that the bridge writes
@@ -84,8 +87,7 @@ class Sample:
         """Megatron-Bridge's way to Hugging Face: what it writes of the model."""
         with contextlib.redirect_stdout(io.StringIO()):
             pretrained = pretrained or self._pretrained(self.files)
-            more = {"weight_dtype": torch.bfloat16} if hasattr(self.bridge, "_is_quantized_expert_key") else {}   # otherwise it writes some as INT4
-            return {k: v.contiguous().clone() for k, v in self.bridge.stream_weights_megatron_to_hf([self.model], pretrained, show_progress=False, **more)}
+            return {k: v.contiguous().clone() for k, v in self.bridge.stream_weights_megatron_to_hf([self.model], pretrained, show_progress=False)}
 
     def tasks(self):
         """What Megatron-Bridge does for each parameter."""
