@@ -80,9 +80,9 @@ def one(tmp, family, variant):
     after = f"model.layers.{getattr(sample.config, 'num_hidden_layers', None)}."
     refused = any(n.startswith(after) for n in want) or "block_configs" in family.options or bool(family.refused)
     why = family.refused or (f"has no '{after}" if hasattr(transformers, family.architecture) else "the model is incomplete, it lacks")
-    by_name = ("--map", name) if family.refused else ()
+    by_name = ("--map", name) if family.refused or family.by_name else ()
     exported = run("export", folder, os.path.join(tmp, "hf"), *options, *by_name, expect=2 if refused else 0)
-    check((why if refused else f"map: {name}") in exported, exported)
+    check((why if refused else f"{name}: " if family.by_name else f"map: {name}") in exported, exported)
     return len(modules), len(want)
 
 

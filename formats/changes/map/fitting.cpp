@@ -130,9 +130,10 @@ std::optional<NearMap> nearest_map(std::span<const std::string> names, Direction
 
 std::vector<BuiltinMap> fitting_maps(std::span<const std::string> names,
                                      std::string_view model_type, Direction direction) {
+  const std::vector<Taker> all = takers(names, model_type, direction);
   std::vector<BuiltinMap> fitting;
-  for (const Taker& taker : takers(names, model_type, direction))
-    if (!model_type.empty() || !taker.needs_config) fitting.push_back(taker.map);
+  if (!model_type.empty() || !std::ranges::all_of(all, &Taker::needs_config))
+    for (const Taker& taker : all) fitting.push_back(taker.map);
   return fitting;
 }
 

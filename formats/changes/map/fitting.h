@@ -14,8 +14,8 @@
 namespace fsdp::formats::map {
 
 // Returns the maps whose rules take every name, need no other, and change something.  `model_type`:
-// of config.json, which the map must list; empty: unknown, and maps that need a configuration do
-// not fit: other models have these names, too.
+// of config.json, which the map must list; empty: unknown, and maps that all need a configuration
+// do not fit: other models have these names, too.
 std::vector<BuiltinMap> fitting_maps(std::span<const std::string> names,
                                      std::string_view model_type, Direction direction);
 

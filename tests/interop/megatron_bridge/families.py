@@ -60,7 +60,7 @@ class Family:
     later: dict = dataclasses.field(default_factory=dict)   # attributes of the configuration that its class does not take
     code: str = ""   # the module with the configuration of a model, and perhaps the model, where it is not in transformers
     refused: str = ""   # by export, which holds other names for those of transformers' model
-    needs_config: bool = False   # Megatron-Core's models of another map have the same names
+    by_name: bool = False   # export takes it for --map alone: Megatron-Core's models of another map, which most are, have the same names
     left_out: dict = dataclasses.field(default_factory=dict)   # tensors of files, and their shapes, that Megatron-Core has no place for
 
     def module(self):
@@ -176,7 +176,7 @@ FAMILIES = [
         refused="has no 'language_model.model.layers.0.mlp.gate_proj.weight'"),
     Family("nemotron-labs-diffusion", "nemotron_labs_diffusion", "NemotronLabsDiffusionModel", {
         **TEXT, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128, "rope_parameters": {
-            "rope_theta": 1e6, "rope_type": "yarn", "factor": 16.0, "original_max_position_embeddings": 32, "llama_4_scaling_beta": 0.1}}, needs_config=True),
+            "rope_theta": 1e6, "rope_type": "yarn", "factor": 16.0, "original_max_position_embeddings": 32, "llama_4_scaling_beta": 0.1}}, by_name=True),
     Family("mimo-v2-flash", "mimo_v2_flash", "MiMoV2FlashForCausalLM", {
         **EXPERTS, "head_dim": 12, "v_head_dim": 8, "n_routed_experts": 4, "scoring_func": "sigmoid", "layer_types": ["full_attention", "sliding_attention", "sliding_attention"]},
         later={"hybrid_layer_pattern": [0, 1, 1], "moe_layer_freq": [0, 1, 1], "rope_theta": 1e4, "swa_rope_theta": 1e4, "sliding_window_size": 4,

@@ -24,12 +24,11 @@ def text_of(members):
     for _, found in made:
         every += [rule for rule in found if rule not in every]
     every = rules.told_apart(every)
-    types = sorted({family.model_type for family in members})
+    types = sorted({family.model_type for family in members if not family.by_name})
     versions = f"Megatron-Bridge {metadata.version('megatron-bridge')}, Megatron-Core {metadata.version('megatron-core')}"
     heading = ("# SPDX-License-Identifier: Apache-2.0\n# Made by tests/interop/megatron_bridge/generate.py of Megatron-Bridge's mappings.\n"
                f"description = \"Megatron-Core's model to transformers' {', '.join(dict.fromkeys(f.architecture for f in members))}\"\n"
-               f"versions = \"{versions}\"\nmodel_type = {rules.names_text(types)}\n"
-               + "needs_config = true\n" * any(family.needs_config for family in members) + "\n")
+               f"versions = \"{versions}\"\n" + f"model_type = {rules.names_text(types)}\n" * (types != []) + "\n")
     optional = [rule.get("optional") or not all(rules.rule_text(rule, False) in text for text in texts) for rule in every]
     body = [rules.rule_text(rule, maybe) for rule, maybe in zip(every, optional) if maybe or not rules.is_rename(rule)]
     renames = [rules.rename_text(rule) for rule, maybe in zip(every, optional) if not maybe and rules.is_rename(rule)]

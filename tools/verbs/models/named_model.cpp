@@ -250,8 +250,7 @@ class Naming {
   ChosenMap chosen_of(const Value& tensors) const {
     const std::vector<std::string> words = fitting_words(tensors);
     if (words.empty()) return {kNoMap, {}};
-    if (words.size() == 1)
-      return {words[0], cat(", the only one that takes these names", by_config_text(tensors))};
+    if (words.size() == 1) return {words[0], ", the only one that takes these names"};
     const std::string all = formats::joined(words, ", ");
     if (architecture_) {
       const std::vector<std::string> proven = proven_maps(tensors, words);
