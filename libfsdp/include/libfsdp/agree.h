@@ -13,7 +13,8 @@ namespace fsdp {
 
 // Collective.  Runs `body` on every rank.  If any rank threw, every rank throws one c10::Error that
 // names each failing rank and its message ("save step-400 failed on rank 2: ...: No space left on
-// device"), so that no rank waits in a collective that the others never enter.  `body` must not run
+// device"), so that no rank waits in a collective that the others never enter.  `what` is the same
+// on every rank: a rank that waits takes another for another collective.  `body` must not run
 // collectives of this group, unless it runs all of them before it throws.
 void agree(const std::shared_ptr<ProcessGroup>& group, const std::string& what,
            const std::function<void()>& body);
