@@ -61,6 +61,8 @@ class Parser {
       if (out_.needs_config && out_.model_types.empty())
         throw wrong(*node, "needs_config is for a map with a model_type");
     }
+    if (const RuleNode* node = reader.find("layers_apart"))
+      out_.layers_apart = truth_of(*node, "layers_apart");
     if (const RuleNode* node = reader.find("parameters")) read_parameters(*node);
     const RuleNode* rename = reader.find("rename");
     const RuleNode* rules = reader.find("rule");

@@ -50,6 +50,8 @@ struct Rules {
   std::vector<std::string> model_types;  // `model_type` of config.json that the rules are for
   // Models of other types have names that the map takes: names alone do not choose it.
   bool needs_config = false;
+  // Megatron-Core reads each layer of these models by itself, though all have the same tensors.
+  bool layers_apart = false;
   std::vector<Parameter> parameters;
   std::vector<Rule> rules;
   // Parameters that are one in an optimizer and several in the model; only forward.

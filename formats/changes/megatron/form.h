@@ -32,11 +32,15 @@ struct Reformed {
                                // forms cannot hold
 };
 
-// `content`: of `source`, in the form `from`, without placeholders.  `names`: the parameters in the
-// order of modules, for an optimizer in buckets; may be empty.  Lifetime: the source outlives the
-// result.  Tensors are only moved.
+struct ReformOptions {
+  std::vector<std::string> names;  // the parameters in the order of modules, for buckets
+  bool layers_apart = false;       // torch_dist: keep layers apart that are alike
+};
+
+// `content`: of `source`, in the form `from`, without placeholders.  Lifetime: the source outlives
+// the result.  Tensors are only moved.
 // Throws: see module_state.h.
 Reformed reformed(const Checkpoint& source, const Value& content, Form from, Form to,
-                  const std::vector<std::string>& names = {});
+                  const ReformOptions& options = {});
 
 }  // namespace fsdp::formats::megatron

@@ -66,8 +66,9 @@ std::vector<std::size_t> groups_of(const ModuleState& state, const std::string& 
 // Engine names them.
 Value state_dict_content(const ModuleState& state, const std::string& path,
                          arrays::ComputedTensors& made);
-// Joins layers and experts where they are alike.  Throws: kKey for an expert that is missing.
-Value torch_dist_content(const ModuleState& state, const std::string& path,
+// Joins experts, and layers where they are alike and not to be kept apart.
+// Throws: kKey for an expert that is missing.
+Value torch_dist_content(const ModuleState& state, const std::string& path, bool layers_apart,
                          arrays::ComputedTensors& made);
 // Separates gate and input of gated linear units.  As in Megatron-FSDP, the model is the float32
 // copy of the parameters.

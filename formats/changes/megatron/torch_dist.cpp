@@ -49,7 +49,8 @@ void add_layers(const std::string& name, const arrays::Array& array, std::vector
 
 class Writer {
  public:
-  Writer(const ModuleState& state, const std::string& path, arrays::ComputedTensors& made)
+  Writer(const ModuleState& state, const std::string& path, bool layers_apart,
+         arrays::ComputedTensors& made)
       : state_(state), path_(path), made_(made) {
     for (const NamedArray& one : state.model) {
       const auto layer = layer_of(one.name);
@@ -59,7 +60,7 @@ class Writer {
       if (layer->number && layer->after.starts_with("self_attention.linear_qkv."))
         fused_.insert(place(*layer));
     }
-    alike_ = are_alike(with_engine_names(state.model));
+    joined_ = !layers_apart && are_alike(with_engine_names(state.model));
   }
 
   Value run() {
@@ -156,7 +157,7 @@ class Writer {
     const std::vector<NamedArray> named = with_engine_names(arrays);
     std::vector<NamedArray> experts = joined_by(
         named, [](const std::string& name) { return expert_of(name); }, expert_name);
-    if (!alike_) return experts;
+    if (!joined_) return experts;
     return joined_by(
         experts, [this](const std::string& name) { return core_layer_of(name); }, layer_name);
   }
@@ -285,7 +286,7 @@ class Writer {
         {Value::string("distrib_optim_sharding_type"), Value::string("fully_reshardable")},
         {Value::string("singleton_local_shards"), Value::boolean(false)},
         {Value::string("chained_optim_avoid_prefix"), Value::boolean(true)}};
-    if (!alike_)
+    if (!joined_)
       content.emplace_back(Value::string("non_homogeneous_layers"), Value::boolean(true));
     add("content_metadata", Value::dict(std::move(content)));
   }
@@ -314,7 +315,7 @@ class Writer {
   std::set<std::string> mixed_;   // layers with experts
   std::set<std::string> fused_;   // layers with one matrix of queries, keys and values
   std::set<std::string> blocks_;  // of Megatron-Core's layers: "decoder.layers."
-  bool alike_ = false;
+  bool joined_ = false;           // layers, not experts alone
   std::vector<Value::Entry> entries_;
 };
 
@@ -369,9 +370,9 @@ ModuleState read_torch_dist(const Checkpoint& source, const Value& content,
   return out;
 }
 
-Value torch_dist_content(const ModuleState& state, const std::string& path,
+Value torch_dist_content(const ModuleState& state, const std::string& path, bool layers_apart,
                          arrays::ComputedTensors& made) {
-  return Writer(state, path, made).run();
+  return Writer(state, path, layers_apart, made).run();
 }
 
 }  // namespace fsdp::formats::megatron

@@ -32,13 +32,21 @@ def words_of(name):
     return found
 
 
-def asked_of(name):
-    """The fields that the code of a class asks for, though its configuration need not have them."""
-    try:
-        source = inspect.getsource(sys.modules[getattr(transformers, name).__module__])
-    except (TypeError, OSError):
-        return []
-    return sorted(set(re.findall(r"getattr\((?:self\.)?config, [\"'](\w+)[\"'], None\)", source)))
+def asked_of(model_type, name):
+    """The fields that the code of a class, and of the models inside it, asks for, though their configurations need not have them."""
+    found = set()
+    def walk(config, module, front):
+        try:
+            source = inspect.getsource(sys.modules[module])
+        except (TypeError, OSError, KeyError):
+            source = ""
+        found.update(front + field for field in re.findall(r"getattr\((?:self\.)?config, [\"'](\w+)[\"'], None\)", source))
+        for inner in getattr(config, "sub_configs", {}) or {}:
+            own = getattr(config, inner, None)
+            if own is not None:
+                walk(own, type(own).__module__.replace(".configuration_", ".modeling_"), f"{front}{inner}.")
+    walk(config_of(model_type, {}, name), getattr(transformers, name).__module__, "")
+    return sorted(found)
 
 
 BACKBONES = ["resnet50", "resnet101", "resnet18"]   # of timm
@@ -84,7 +92,7 @@ class Samples:
         self.failed = []
         self.values_tried = {}
         words = words_of(name)
-        for path in asked_of(name):
+        for path in asked_of(model_type, name):
             self.base.values.setdefault(path, None)
         for path, value in list(self.base.values.items()):
             if SKIPPED.search(path) or path.endswith(".#") or (fields is not None and path not in fields):

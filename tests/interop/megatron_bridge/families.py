@@ -118,6 +118,8 @@ FAMILIES = [
     Family("ernie4.5-moe", "ernie4_5_moe", "Ernie4_5_MoeForCausalLM", {
         **EXPERTS, "moe_num_experts": 4, "moe_k": 2, "moe_num_shared_experts": 1, "moe_layer_start_index": 1}),
     Family("exaone4", "exaone4", "Exaone4ForCausalLM", {**TEXT, "tie_word_embeddings": True}),
+    Family("exaone4.5", "exaone4_5", "Exaone4_5_ForConditionalGeneration", {"tie_word_embeddings": False, "text_config": {
+        **TEXT, "model_type": "exaone4", "head_dim": 8, "num_nextn_predict_layers": 0}, "vision_config": VISION_2}, parameters=INSIDE),
     Family("exaone-moe", "exaone_moe", "ExaoneMoeForCausalLM", SHARED, ({}, {"num_nextn_predict_layers": 1})),
     Family("hy-v3", "hy_v3", "HYV3ForCausalLM", SHARED, PREDICTS),
     Family("falcon-h1", "falcon_h1", "FalconH1ForCausalLM", {
@@ -197,7 +199,6 @@ FAMILIES = [
 # Without a map, and why.
 LEFT_OUT = {
     "DeepseekV4ForCausalLM": "Megatron-Core 0.19.2 has no attention variant dsv4_hybrid, which the bridge asks for",
-    "Exaone4_5_ForConditionalGeneration": "Megatron-Core reads layers apart for a moe_layer_freq that is a list, and `map` joins layers that are alike",
     "Gemma4ForCausalLM": "the bridge failed on a small model (merge_qkv_weights) with transformers 5.23; its global layers share keys and values",
     "Gemma4ForConditionalGeneration": "not run: its text model is that of Gemma4ForCausalLM",
     "SarvamMLAForCausalLM": "Megatron-Core 0.19.2 joins a norm to linear_q_proj (qk_layernorm without q_lora_rank), which Megatron-Bridge has no mapping for",

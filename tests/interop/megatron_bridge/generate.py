@@ -19,7 +19,8 @@ from megatron_bridge import engine, families, rules, samples
 
 def text_of(members):
     """The text of a map for its families."""
-    made = [(family, rules.sample_rules(samples.Sample(family, variant))) for family in members for variant in family.variants]
+    every_sample = [(family, samples.Sample(family, variant)) for family in members for variant in family.variants]
+    made = [(family, rules.sample_rules(sample)) for family, sample in every_sample]
     every, texts = [], [{rules.rule_text(rule, False) for rule in found} for _, found in made]
     for _, found in made:
         every += [rule for rule in found if rule not in every]
@@ -28,7 +29,8 @@ def text_of(members):
     versions = f"Megatron-Bridge {metadata.version('megatron-bridge')}, Megatron-Core {metadata.version('megatron-core')}"
     heading = ("# SPDX-License-Identifier: Apache-2.0\n# Made by tests/interop/megatron_bridge/generate.py of Megatron-Bridge's mappings.\n"
                f"description = \"Megatron-Core's model to transformers' {', '.join(dict.fromkeys(f.architecture for f in members))}\"\n"
-               f"versions = \"{versions}\"\n" + f"model_type = {rules.names_text(types)}\n" * (types != []) + "\n")
+               f"versions = \"{versions}\"\n" + f"model_type = {rules.names_text(types)}\n" * (types != [])
+               + "layers_apart = true\n" * any(sample.layers_apart() for _, sample in every_sample) + "\n")
     optional = [rule.get("optional") or not all(rules.rule_text(rule, False) in text for text in texts) for rule in every]
     body = [rules.rule_text(rule, maybe) for rule, maybe in zip(every, optional) if maybe or not rules.is_rename(rule)]
     renames = [rules.rename_text(rule) for rule, maybe in zip(every, optional) if not maybe and rules.is_rename(rule)]

@@ -95,6 +95,11 @@ class Sample:
             tasks = self.bridge.build_conversion_tasks(self._pretrained(self.files), [self.model])
         return [task for task in tasks if task is not None and task.megatron_module is not None]
 
+    def layers_apart(self):
+        """Whether Megatron-Core keeps layers apart whatever they hold: it does where a list says which have experts."""
+        configs = [getattr(module, "config", None) for module in self.model.modules()]
+        return any(isinstance(getattr(config, "moe_layer_freq", None), list) for config in configs)
+
     def sharded(self, model, content=CONTENT):
         from megatron.core import parallel_state
         group = parallel_state.get_data_parallel_group(with_context_parallel=True)

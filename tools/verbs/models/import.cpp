@@ -108,7 +108,8 @@ class ImportVerb : public Verb {
         same ? source : *wide.checkpoint, same ? model.tensors : wide.content, options);
     mapped.checkpoint->own(std::move(wide.checkpoint));
     add_map_report(mapped, options, conversion_.writing.dry_run, extras);
-    return {std::move(mapped.checkpoint), nested(under_, std::move(mapped.content))};
+    return {std::move(mapped.checkpoint), nested(under_, std::move(mapped.content)),
+            options.rules.layers_apart};
   }
 
   // Returns the tensors under the names of the class's modules.

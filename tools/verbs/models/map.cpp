@@ -44,7 +44,8 @@ class MapVerb : public Verb {
                             ReportExtras& extras) {
       formats::map::Mapped mapped = formats::map::map_content(source, content, options);
       add_map_report(mapped, options, conversion_.writing.dry_run, extras);
-      return Changed{std::move(mapped.checkpoint), std::move(mapped.content)};
+      return Changed{std::move(mapped.checkpoint), std::move(mapped.content),
+                     options.rules.layers_apart};
     };
     return convert_checkpoint(name(), conversion_, common, streams, change);
   }

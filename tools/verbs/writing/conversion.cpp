@@ -147,13 +147,17 @@ std::vector<std::string> module_names(const ConversionOptions& conversion,
 
 // Changes the form of Megatron-Core's content, and reports the values left out.  An optimizer in
 // buckets changes even in the same form.
-void change_form(Prepared& prepared, Value& content, Form& form, Form to,
+void change_form(Prepared& prepared, Value& content, Form& form, Form to, bool layers_apart,
                  const ConversionOptions& conversion, const CommonOptions& common) {
   const bool buckets = form == Form::kTorchDist && formats::megatron::has_buckets(content);
   if (form == to && !buckets) return;
   formats::megatron::Reformed reformed = formats::megatron::reformed(
       *prepared.source, content, form, to,
-      buckets ? module_names(conversion, common) : std::vector<std::string>());
+      {buckets ? module_names(conversion, common) : std::vector<std::string>(),
+       layers_apart});
+  if (to == Form::kTorchDist && layers_apart)
+    prepared.extras.lines.emplace_back(
+        "torch_dist: each layer by itself, as Megatron-Core reads this model");
   if (buckets)
     prepared.extras.lines.emplace_back(
         "optimizer: parameters in buckets found by their float32 copies, which rounded are the "
@@ -341,7 +345,10 @@ Prepared prepare_conversion(const std::string& format, const ConversionOptions& 
     content = formats::pruned(
         content, [](const std::string& key) { return !formats::megatron::is_bucket(key); });
   }
-  const auto change_to = [&](Form to) { change_form(out, content, form, to, conversion, common); };
+  bool layers_apart = false;
+  const auto change_to = [&](Form to) {
+    change_form(out, content, form, to, layers_apart, conversion, common);
+  };
   if (conversion.by_module) {
     change_to(Form::kStateDict);
   } else if (format != "dcp" && form == Form::kTorchDist) {
@@ -351,6 +358,7 @@ Prepared prepare_conversion(const std::string& format, const ConversionOptions& 
     Changed changed = change(*out.source, content, out.extras);
     replace_source(out, std::move(changed.checkpoint));
     content = std::move(changed.content);
+    layers_apart = changed.layers_apart;
   }
   if (formats::dcp::is_torch_dist(format)) {
     change_to(Form::kTorchDist);

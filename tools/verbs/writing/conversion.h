@@ -86,6 +86,7 @@ formats::NameRules strip_rules(const std::vector<std::string>& words);
 struct Changed {
   std::shared_ptr<const formats::Checkpoint> checkpoint;  // nullptr: still the first checkpoint
   formats::Value content;
+  bool layers_apart = false;  // see megatron::ReformOptions
 };
 // Makes new content from a checkpoint's content, which has no placeholders, and reports the
 // changes.

@@ -61,6 +61,12 @@ TEST(Rules, only_a_map_with_model_types_needs_a_configuration) {
                [&] { parse_rules(rule, "r", Direction::kForward); });
 }
 
+TEST(Rules, may_keep_layers_apart) {
+  const std::string rule = "[rename]\na = \"b\"\n";
+  EXPECT_FALSE(parse_rules(rule, "r", Direction::kForward).layers_apart);
+  EXPECT_TRUE(parse_rules("layers_apart = true\n" + rule, "r", Direction::kReverse).layers_apart);
+}
+
 TEST(Rules, lead_back) {
   const Rules rules = parse_rules(kRules, "r.toml", Direction::kReverse);
   ASSERT_EQ(rules.rules.size(), 3U);  // nothing that is for one direction only

@@ -197,6 +197,20 @@ TEST_F(Megatron, layers_that_differ_stay_apart) {
               HasSubstr("non_homogeneous_layers"));
 }
 
+TEST_F(Megatron, a_map_may_keep_layers_apart_that_are_alike) {
+  write_file(path("rules.toml"), "layers_apart = true\n[rename]\n\"{name:**}\" = \"{name}\"\n");
+  const CliResult made =
+      ran({"map", path("rules.toml"), gpt(), path("d"), "--to", "torch_dist", "--drop-values"});
+  EXPECT_THAT(made.out,
+              HasSubstr("torch_dist: each layer by itself, as Megatron-Core reads this model"));
+  EXPECT_THAT(ran({"inspect", path("d"), "--json"}).out,
+              AllOf(HasSubstr("decoder.layers.1.mlp.linear_fc2.weight"),
+                    HasSubstr("decoder.layers.1.mlp.linear_fc2._extra_state/shard_0_1"),
+                    Not(HasSubstr("decoder.layers.mlp."))));
+  EXPECT_THAT(ran({"extract", path("d"), "content_metadata"}).out,
+              HasSubstr("non_homogeneous_layers"));
+}
+
 TEST_F(Megatron, optimizers_that_contradict_the_model) {
   const auto said = [&](const std::string& from, const std::string& to) {
     return refused({"convert", renamed(from, to), path("out"), "--to", "fsdp_dtensor"},
