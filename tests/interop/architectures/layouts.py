@@ -117,7 +117,21 @@ def config_of(model_type, changes, name=""):
     tree = nested({path: copy.deepcopy(one(whole)) if callable(one) else copy.deepcopy(one) for path, one in whole.items()})
     if any("backbone_config." in path for path in changes):
         keep_backbones(config_of(model_type, {}, name), tree)
+    try:
+        return AutoConfig.for_model(model_type, **tree)
+    except KeyError as error:
+        if error.args != ("model_type",):
+            raise
+    add_types(AutoConfig.for_model(model_type), tree)   # it looks for the types of what is inside
     return AutoConfig.for_model(model_type, **tree)
+
+
+def add_types(config, tree):
+    for name in getattr(config, "sub_configs", {}) or {}:
+        own, inside = getattr(config, name, None), tree.get(name)
+        if own is not None and isinstance(inside, dict):
+            inside.setdefault("model_type", own.model_type)
+            add_types(own, inside)
 
 
 def keep_backbones(config, tree):
