@@ -67,6 +67,9 @@ PUBLISHED = [
     ("qwen3", "Qwen3ForCausalLM", "Qwen/Qwen3-8B", decoder(4096, 12288, 36, 32, 8, 151936, head_dim=128)),
     ("qwen3_moe", "Qwen3MoeForCausalLM", "Qwen/Qwen3-30B-A3B", decoder(2048, 6144, 48, 32, 4, 151936, head_dim=128, moe_intermediate_size=768,
                                                                        num_experts=128)),
+    ("qwen3_omni_moe", "Qwen3OmniMoeForConditionalGeneration", "Qwen/Qwen3-Omni-30B-A3B-Instruct", {
+        "thinker_config.text_config." + name: value for name, value in decoder(2048, 768, 48, 32, 4, 152064, head_dim=128, moe_intermediate_size=768,
+                                                                               num_experts=128).items()}),
     ("resnet", "ResNetForImageClassification", "microsoft/resnet-18", {"layer_type": "basic", "depths": [2, 2, 2, 2], "hidden_sizes": [64, 128, 256, 512],
                                                                        "num_labels": 1000}),
     ("roberta", "RobertaForMaskedLM", "FacebookAI/roberta-large", encoder(1024, 4096, 24, 16, vocab_size=50265, max_position_embeddings=514,

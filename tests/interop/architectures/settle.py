@@ -107,11 +107,30 @@ def without_literal_factors(entries, values):
     """A size that depends on a field which is not given by default was seen with one value of the other fields: 32 * head_dim is num_heads * head_dim."""
     for entry in entries:
         for d, text in enumerate(entry["shape"] or ()):
-            found = re.fullmatch(r"(\d+)\*(\w+)\|([\w.]+//[\w.]+)\*([\w.]+)", text or "")
+            found = re.fullmatch(r"(\d+)\*([\w.]+)\|([\w.]+//[\w.]+)\*([\w.]+)", text or "")
             if found and values.get(found[4]) == int(found[1]):
                 entry["shape"][d] = f"{found[2]}*{found[4]}|{found[3]}*{found[4]}"
             elif found:
                 entry["shape"][d] = None
+
+
+def given_heads(entries, model_type, name, which):
+    """The size of a head that code asks for, and configurations need not have, counts before the quotient, where one that gives it says so."""
+    changes, usual = layouts.small(model_type, name)
+    for path in infer.asked_of(model_type, name):
+        front = path.removesuffix("head_dim")
+        quotient = f"{front}hidden_size//{front}num_attention_heads"
+        places = [(entry, d) for entry in entries for d, text in enumerate(entry["shape"] or ()) if quotient in (text or "") and "|" not in text]
+        if front == path or path in usual.values or not places:
+            continue
+        size = infer.evaluated(quotient, usual.values)
+        one = layouts.sample(model_type, name, {**changes, path: 2 * size})
+        layout = getattr(one, which)
+        patterns = by_pattern(layout)
+        for entry, d in places:
+            text = entry["shape"][d].replace(quotient, path)
+            if {layout[key][d] for key in names_of(entry, patterns)} == {infer.evaluated(text, one.values)}:
+                entry["shape"][d] = f"{text}|{entry['shape'][d]}"
 
 
 def joined_layers(entries):
@@ -392,6 +411,7 @@ def settled(model_type, name, made):
             continue
         patterns = [by_pattern(getattr(one, which)) for one in samples.all()]
         without_literal_factors(made[which], samples.all()[0].values)
+        given_heads(made[which], model_type, name, which)
         made[which] = joined_layers(made[which])
         count_by_fields(made[which], samples.one)
         biases_as_weights(made[which], patterns, samples, which)

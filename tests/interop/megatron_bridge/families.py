@@ -164,7 +164,7 @@ FAMILIES = [
         "enable_audio_output": False, "thinker_config": {"text_config": {**TEXT, "tie_word_embeddings": False}, "vision_config": VISION_2, "audio_config": HEARS}},
         parameters=THINKER, left_out=SPEAKS),
     Family("qwen3-omni", "qwen3_omni_moe", "Qwen3OmniMoeForConditionalGeneration", {
-        "enable_audio_output": False, "thinker_config": {"text_config": {**QWEN_EXPERTS, "head_dim": 8}, "vision_config": VISION_3, "audio_config": HEARS_3}},
+        "enable_audio_output": False, "thinker_config": {"text_config": QWEN_EXPERTS, "vision_config": VISION_3, "audio_config": HEARS_3}},
         parameters=THINKER, left_out=SPEAKS),
     Family("qwen3-asr", "qwen3_asr", "Qwen3ASRForConditionalGeneration", {
         "thinker_config": {"text_config": {**TEXT, "head_dim": 12, "pad_token_id": 0}, "audio_config": HEARS_3}}, parameters=THINKER,
