@@ -8,10 +8,12 @@ The maps are those that `maps --json` lists, and their models those that they na
 save_pretrained writes it.  Backwards and forwards again gives the same bits, and so do forwards and backwards; with the state of an
 optimizer and through folders of three ranks as well.  A map refuses the models of the others, and names what it does not find.
 """
+import functools
 import json
 import os
 import subprocess
 import sys
+import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.append(HERE)
@@ -37,13 +39,18 @@ OWN = {
 TRAINERS = ("titan", "automodel", "olmo")
 
 
+@functools.cache
+def trainers_files():
+    """A folder with the files of all trainers' models."""
+    folder = tempfile.TemporaryDirectory()
+    for source in TRAINERS:   # in a process of its own, since some need another transformers
+        subprocess.run([sys.executable, os.path.join(HERE, "check_trainer_maps.py"), source, "--tool", rekey_tool.TOOL, "--files", folder.name], check=True)
+    return folder
+
+
 def files_of(tmp, name, model_type):
     """The tensors of the files that save_pretrained writes, or a trainer, and the folder with config.json."""
-    if not os.path.exists(os.path.join(tmp, "trainers")):
-        for source in TRAINERS:   # in a process of its own, since some need another transformers
-            subprocess.run([sys.executable, os.path.join(HERE, "check_trainer_maps.py"), source, "--tool", rekey_tool.TOOL, "--files", os.path.join(tmp, "trainers")],
-                           check=True)
-    folder = os.path.join(tmp, "trainers", name, model_type)
+    folder = os.path.join(trainers_files().name, name, model_type)
     if not os.path.exists(folder):
         folder = os.path.join(tmp, model_type)
     if not os.path.exists(folder):
