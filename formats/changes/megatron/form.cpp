@@ -35,7 +35,8 @@ Reformed reformed(const Checkpoint& source, const Value& content, Form from, For
                   const ReformOptions& options) {
   auto tensors = std::make_unique<arrays::ComputedTensors>(source);
   arrays::ComputedTensors& made = *tensors;
-  ModuleState state = from == Form::kTorchDist     ? read_torch_dist(source, content, options.names, made)
+  ModuleState state = from == Form::kTorchDist
+                          ? read_torch_dist(source, content, options.names, made)
                       : from == Form::kFsdpDtensor ? read_fsdp_dtensor(source, content, made)
                                                    : read_state_dict(source, content, made);
   // Makes the tensors in all other entries refer to the new checkpoint too.
@@ -49,7 +50,7 @@ Reformed reformed(const Checkpoint& source, const Value& content, Form from, For
   const std::string& path = source.description().path;
   Reformed out;
   out.left_out = state.left_out;
-  out.content = to == Form::kTorchDist     ? torch_dist_content(state, path, options.layers_apart, made)
+  out.content = to == Form::kTorchDist ? torch_dist_content(state, path, options.layers_apart, made)
                 : to == Form::kFsdpDtensor ? fsdp_dtensor_content(state, path, made)
                                            : state_dict_content(state, path, made);
   out.checkpoint = std::move(tensors);

@@ -153,8 +153,7 @@ void change_form(Prepared& prepared, Value& content, Form& form, Form to, bool l
   if (form == to && !buckets) return;
   formats::megatron::Reformed reformed = formats::megatron::reformed(
       *prepared.source, content, form, to,
-      {buckets ? module_names(conversion, common) : std::vector<std::string>(),
-       layers_apart});
+      {buckets ? module_names(conversion, common) : std::vector<std::string>(), layers_apart});
   if (to == Form::kTorchDist && layers_apart)
     prepared.extras.lines.emplace_back(
         "torch_dist: each layer by itself, as Megatron-Core reads this model");
