@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <new>
 #include <optional>
 #include <string_view>
 
@@ -149,14 +150,18 @@ void RunFolder::remove(const std::filesystem::path& below, const RemovableState&
     rename_in(parent.get(), removed, name, words);
     throw;
   }
+  const auto left = [&](ErrorCode code, std::string_view why) {
+    return Error(code, why, "; the checkpoint is removed from the run, but its rest, ",
+                 quote(removed, 200), ", remains");
+  };
   try {
     sync_folder(parent.get(), words + ": fsync of its folder");
     remove_tree(parent.get(), removed, words, 0);
     sync_folder(parent.get(), words + ": fsync of its folder");
   } catch (const Error& error) {
-    throw Error(ErrorCode::kIo, error.what(),
-                "; the checkpoint is removed from the run, but its rest, ", quote(removed, 200),
-                ", remains");
+    throw left(ErrorCode::kIo, error.what());
+  } catch (const std::bad_alloc&) {
+    throw left(ErrorCode::kOutOfMemory, words + ": out of memory");
   }
 }
 

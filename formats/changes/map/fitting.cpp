@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <unordered_map>
 
 #include "formats/bytes/base/error.h"
 #include "formats/changes/map/matching.h"
@@ -11,8 +12,31 @@
 namespace fsdp::formats::map {
 namespace {
 
-// The most names that each map is compared with, to find the nearest map.
-constexpr std::size_t kMostCompared = 2000;
+// The most kinds of names that each map is compared with.  A large model has some hundred.
+constexpr std::size_t kMostCompared = 500;
+
+// Names that differ in numbers alone are of one kind.
+struct Kind {
+  std::string first;  // of the names
+  std::size_t names = 0;
+};
+
+std::vector<Kind> kinds_of(std::span<const std::string> names) {
+  std::vector<Kind> out;
+  std::unordered_map<std::string, std::size_t> places;
+  for (const std::string& name : names) {
+    std::string kind;
+    for (const char c : name) {
+      const bool digit = c >= '0' && c <= '9';
+      if (!digit || !kind.ends_with('0')) kind += digit ? '0' : c;
+    }
+    const auto [at, fresh] = places.try_emplace(std::move(kind), out.size());
+    if (fresh && out.size() == kMostCompared) break;
+    if (fresh) out.push_back({name, 0});
+    ++out[at->second].names;
+  }
+  return out;
+}
 
 // Returns the rules of a map as they are for a model with these names; nothing if what they count
 // contradicts them.
@@ -44,6 +68,16 @@ bool is_for(const Rules& rules, std::string_view model_type) {
   return model_type.empty() ? !types.empty() : std::ranges::find(types, model_type) != types.end();
 }
 
+bool matches_any(const std::vector<Pattern>& patterns, const std::string& name) {
+  return std::ranges::any_of(
+      patterns, [&](const Pattern& pattern) { return pattern.match(name).has_value(); });
+}
+
+bool takes(const Rules& rules, const std::string& name) {
+  return std::ranges::any_of(rules.rules,
+                             [&](const Rule& rule) { return matches_any(rule.from, name); });
+}
+
 // A map that takes the names.
 struct Taker {
   BuiltinMap map;
@@ -54,12 +88,14 @@ struct Taker {
 std::vector<Taker> takers(std::span<const std::string> names, std::string_view model_type,
                           Direction direction) {
   std::vector<Taker> out;
+  const std::vector<Kind> kinds = kinds_of(names);
   for (const BuiltinMap& map : builtin_maps()) {
     // Most maps are for other models, and need not be parsed.
     if (map.text.find(model_type) == std::string_view::npos) continue;
     try {
       const std::optional<Rules> rules = rules_of(map, names, direction);
       if (rules && is_for(*rules, model_type) &&
+          std::ranges::all_of(kinds, [&](const Kind& kind) { return takes(*rules, kind.first); }) &&
           std::ranges::any_of(rule_uses(*rules, names),
                               [&](const RuleUse& use) { return changes(*rules, use); }))
         out.push_back({map, rules->needs_config});
@@ -70,16 +106,10 @@ std::vector<Taker> takers(std::span<const std::string> names, std::string_view m
   return out;
 }
 
-bool matches_any(const std::vector<Pattern>& patterns, const std::string& name) {
-  return std::ranges::any_of(
-      patterns, [&](const Pattern& pattern) { return pattern.match(name).has_value(); });
-}
-
 // Returns whether a rule takes the name and no rule makes it.
 bool is_changed(const Rules& rules, const std::string& name) {
-  const auto takes_it = [&](const Rule& rule) { return matches_any(rule.from, name); };
   const auto gives_it = [&](const Rule& rule) { return matches_any(rule.to, name); };
-  return std::ranges::any_of(rules.rules, takes_it) && std::ranges::none_of(rules.rules, gives_it);
+  return takes(rules, name) && std::ranges::none_of(rules.rules, gives_it);
 }
 
 // Returns whether at least half of the rules that must match take a name.  If fewer do, the names
@@ -112,16 +142,18 @@ std::string why_not(const Rules& rules, std::span<const std::string> names) {
 }  // namespace
 
 std::optional<NearMap> nearest_map(std::span<const std::string> names, Direction direction) {
-  const std::span<const std::string> compared = names.first(std::min(names.size(), kMostCompared));
+  const std::vector<Kind> kinds = kinds_of(names);
+  std::size_t compared = 0;
+  for (const Kind& kind : kinds) compared += kind.names;
   std::optional<NearMap> nearest;
   std::size_t most = 0;
   for (const BuiltinMap& map : builtin_maps()) {
     const std::optional<Rules> parsed = rules_of(map, names, direction);
     if (!parsed || parsed->model_types.empty() || parsed->needs_config) continue;
     const Rules& rules = *parsed;
-    const auto changed = static_cast<std::size_t>(std::ranges::count_if(
-        compared, [&](const std::string& name) { return is_changed(rules, name); }));
-    if (2 * changed < compared.size() || changed <= most || !most_match(rules, names)) continue;
+    std::size_t changed = 0;
+    for (const Kind& kind : kinds) changed += is_changed(rules, kind.first) ? kind.names : 0;
+    if (2 * changed < compared || changed <= most || !most_match(rules, names)) continue;
     most = changed;
     nearest = NearMap{map.name, why_not(rules, names)};
   }

@@ -64,8 +64,9 @@ class FolderCheck {
       if (damage) {
         out_.findings.push_back({.code = error.code(), .message = error.what()});
       } else {
-        left(error.what());
+        out_.lines.push_back(cat("quantized weights were not compared: ", error.what()));
       }
+      left(error.what());
     }
     return std::move(out_);
   }
@@ -123,7 +124,6 @@ class FolderCheck {
   }
 
   void left(const std::string& why) {
-    out_.lines.push_back(cat("quantized weights were not compared: ", why));
     out_.json = Json::Object{{"method", nullptr}, {"schemes", Json::Array{}}, {"values", false},
                              {"numbers", false},  {"notes", Json::Array{}},   {"left", why}};
   }

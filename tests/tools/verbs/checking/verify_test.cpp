@@ -77,6 +77,14 @@ TEST_F(CliTest, verify_compares_quantized_weights_with_their_configuration) {
   EXPECT_THAT(other.out, HasSubstr("fp8, a scale for the tensor: scales float32 ["));
   EXPECT_THAT(other.out, HasSubstr("; fsdp-ckpt inspect PATH -k '"));
   EXPECT_EQ(run_cli({"verify", made, "--fast"}).status, 1);
+
+  // A configuration that cannot be read is said, with why nothing was compared.
+  write_file(made + "/config.json", "{");
+  const CliResult damaged = run_cli({"verify", made, "--json"});
+  EXPECT_EQ(damaged.status, 1);
+  const formats::Json about = formats::parse_json(damaged.out);
+  EXPECT_TRUE(about.find("quantization")->find("method")->is_null());
+  EXPECT_THAT(*about.find("quantization")->find("left")->as_string(), HasSubstr("config.json"));
 }
 
 TEST_F(CliTest, verify_compares_what_ranks_of_fairscale_count) {
