@@ -14,6 +14,8 @@ namespace {
 
 // The most kinds of names that each map is compared with.  A large model has some hundred.
 constexpr std::size_t kMostCompared = 500;
+// No module has so long a name, and patterns take their time with it.
+constexpr std::size_t kLongestName = 2000;
 
 // Names that differ in numbers alone are of one kind.
 struct Kind {
@@ -21,8 +23,11 @@ struct Kind {
   std::size_t names = 0;
 };
 
+// Returns nothing if a name is too long for any model.
 std::vector<Kind> kinds_of(std::span<const std::string> names) {
   std::vector<Kind> out;
+  const auto too_long = [](const std::string& name) { return name.size() > kLongestName; };
+  if (std::ranges::any_of(names, too_long)) return out;
   std::unordered_map<std::string, std::size_t> places;
   for (const std::string& name : names) {
     std::string kind;
@@ -89,6 +94,7 @@ std::vector<Taker> takers(std::span<const std::string> names, std::string_view m
                           Direction direction) {
   std::vector<Taker> out;
   const std::vector<Kind> kinds = kinds_of(names);
+  if (kinds.empty()) return out;
   for (const BuiltinMap& map : builtin_maps()) {
     // Most maps are for other models, and need not be parsed.
     if (map.text.find(model_type) == std::string_view::npos) continue;
@@ -143,6 +149,7 @@ std::string why_not(const Rules& rules, std::span<const std::string> names) {
 
 std::optional<NearMap> nearest_map(std::span<const std::string> names, Direction direction) {
   const std::vector<Kind> kinds = kinds_of(names);
+  if (kinds.empty()) return std::nullopt;
   std::size_t compared = 0;
   for (const Kind& kind : kinds) compared += kind.names;
   std::optional<NearMap> nearest;
