@@ -131,7 +131,7 @@ def put(key, value):
 
 
 def damage(tmp):
-    one = "decoder.1.mlp.layer_2.weight"
+    one = "decoder.0.mlp.layer_2.weight"
     line = f"    {one}/weights: model_1_0.safetensors\n"
     for code, words, work in (
             ("SHARD_MISSING", "names it for 42 tensors", lambda copy: os.remove(os.path.join(copy, "model_1_0.safetensors"))),
