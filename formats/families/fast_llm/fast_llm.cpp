@@ -27,8 +27,8 @@ namespace fs = std::filesystem;
 constexpr const char* kMetadata = "metadata.yaml";
 constexpr const char* kDone = "ok";  // an empty file, written last
 constexpr const char* kWeights = "weights";
-// As of an index of Hugging Face; a line has three times as many bytes as there.
-constexpr std::uint64_t kMostMetadataBytes = 256U << 20U;
+// Hundreds of thousands of tensors; a large model has thousands.
+constexpr std::uint64_t kMostMetadataBytes = 64U << 20U;
 constexpr std::size_t kHeadersAtOnce = 16;
 
 // The name that PyTorch's AdamW has for a state.
@@ -128,9 +128,8 @@ class FastLlmCheckpoint : public safetensors::TensorFiles {
         }
         if (weights != weights_.end() && state.tensor->shape != weights->second.tensor->shape) {
           fail(ErrorCode::kShape, index_.files[state.file].name,
-               cat(quote(state.tensor->name, 200), " is of shape ",
-                   shape_text(state.tensor->shape), ", expected ",
-                   shape_text(weights->second.tensor->shape), " as its weights"));
+               cat(quote(state.tensor->name, 200), " is of shape ", shape_text(state.tensor->shape),
+                   ", expected ", shape_text(weights->second.tensor->shape), " as its weights"));
         }
       }
     }
@@ -159,8 +158,8 @@ class FastLlmCheckpoint : public safetensors::TensorFiles {
     }
     std::vector<Value> params;
     for (const std::string& name : names) params.push_back(Value::string(name));
-    const Value groups = Value::list(
-        {Value::dict({{Value::string("params"), Value::list(std::move(params))}})});
+    const Value groups =
+        Value::list({Value::dict({{Value::string("params"), Value::list(std::move(params))}})});
     for (Leaf& leaf : leaves_of(groups)) {
       KeyPath path = {"optimizer", "param_groups"};
       path.insert(path.end(), leaf.path.begin(), leaf.path.end());
@@ -208,10 +207,11 @@ std::unique_ptr<StoredCheckpoint> open_fast_llm(const fs::path& path) {
   const std::string shown = escape(path.native());
   if (metadata.format == "distributed") {
     throw Error(ErrorCode::kUnsupported,
-                cat(shown, ": is in Fast-LLM's format 'distributed', flat shards whose parameters "
-                           "only its own code can find; make weights that can be read with: "
-                           "fast-llm convert ", escape(metadata.model),
-                    " input.format=distributed input.path=", shown,
+                cat(shown,
+                    ": is in Fast-LLM's format 'distributed', flat shards whose parameters "
+                    "only its own code can find; make weights that can be read with: "
+                    "fast-llm convert ",
+                    escape(metadata.model), " input.format=distributed input.path=", shown,
                     " output.format=fast_llm output.path=OUT use_cpu=True"));
   }
   if (metadata.format != "fast_llm") {

@@ -34,9 +34,9 @@ class Parser {
       take(text_.substr(0, end));
       text_.remove_prefix(end + 1);
     }
-    for (const auto& [name, value] : {std::pair("fast_llm_version", &out_.version),
-                                      std::pair("format", &out_.format),
-                                      std::pair("model", &out_.model)}) {
+    for (const auto& [name, value] :
+         {std::pair("fast_llm_version", &out_.version), std::pair("format", &out_.format),
+          std::pair("model", &out_.model)}) {
       if (value->empty()) fail(cat("the file ends without ", quote(name)));
     }
     if (out_.shards.empty()) fail("the file ends without 'shards'");
@@ -111,17 +111,16 @@ class Parser {
   void add(std::string key, std::string file) {
     safetensors::check_tensor_name(key);
     if (!is_model_file(file))
-      fail(cat("the file of ", quote(key, 200), " is ", quote(file), ", expected model_0",
-               kSuffix));
+      fail(
+          cat("the file of ", quote(key, 200), " is ", quote(file), ", expected model_0", kSuffix));
     if (!known_.insert(cat("metadata/", kIndex, "/", key)).second)
       fail(cat(quote(key, 200), " is there twice"));
     out_.index.weight_map.push_back({std::move(key), std::move(file)});
   }
 
   std::pair<std::string_view, std::string_view> divided(std::string_view line) const {
-    const std::size_t at = line.ends_with(':') && line.find(": ") == line.npos
-                               ? line.size() - 1
-                               : line.find(": ");
+    const std::size_t at =
+        line.ends_with(':') && line.find(": ") == line.npos ? line.size() - 1 : line.find(": ");
     if (at == line.npos || at == 0) fail(cat("is ", quote(line, 200), ", expected 'key: value'"));
     return {line.substr(0, at), trimmed(line.substr(at + 1))};
   }

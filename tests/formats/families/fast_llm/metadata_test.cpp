@@ -22,8 +22,8 @@ std::string with(const std::string& entries) {
 }
 
 TEST(FastLlmMetadata, reads_what_safe_dump_writes) {
-  const Metadata read = parse_metadata(
-      with("    a.weight/weights: model_0.safetensors\n    ? b/weights\n    : model_1_0.safetensors\n"));
+  const Metadata read = parse_metadata(with(
+      "    a.weight/weights: model_0.safetensors\n    ? b/weights\n    : model_1_0.safetensors\n"));
   EXPECT_EQ(read.version, "0.4");
   EXPECT_EQ(read.format, "fast_llm");
   EXPECT_EQ(read.model, "gpt");
