@@ -142,7 +142,7 @@ ALIKE = {
     ("torchtune-llama3-hf", "torchtune-phi3-hf"), ("torchtune-phi3-hf", "torchtune-llama3-hf"),
     # Files of layers without experts have Llama's names.
     *(("automodel-mimo-v2-5-hf", f"{source}-hf", "--reverse") for source in (
-        "megatron-local-llama", "nanotron-interleaved", "nanotron-llama", "olmo-core-llama", "torchtitan-0.2-llama3", "torchtitan-llama3", "torchtune-llama3")),
+        "fast-llm-llama", "megatron-local-llama", "nanotron-interleaved", "nanotron-llama", "olmo-core-llama", "torchtitan-0.2-llama3", "torchtitan-llama3", "torchtune-llama3")),
 }
 
 

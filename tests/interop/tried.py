@@ -16,7 +16,7 @@ from importlib import metadata
 SUPPORT = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "support")
 
 # Names of the packages, as their authors write them.
-PRODUCERS = {"accelerate": "Accelerate", "ai2-olmo-core": "OLMo-core", "deepspeed": "DeepSpeed", "fairscale": "FairScale", "lerobot": "LeRobot", "lightning": "Lightning", "megatron-bridge": "Megatron-Bridge", "megatron-core": "Megatron-Core", "mosaicml": "MosaicML Composer",
+PRODUCERS = {"accelerate": "Accelerate", "ai2-olmo-core": "OLMo-core", "deepspeed": "DeepSpeed", "fairscale": "FairScale", "fast-llm": "Fast-LLM", "lerobot": "LeRobot", "lightning": "Lightning", "megatron-bridge": "Megatron-Bridge", "megatron-core": "Megatron-Core", "mosaicml": "MosaicML Composer",
              "nemo-automodel": "NeMo Automodel",
              "peft": "peft", "torch": "PyTorch", "torch_checkpointing": "torch_checkpointing", "torchao": "torchao",
              "torchtitan": "torchtitan", "torchtune": "torchtune", "transformers": "transformers", "verl": "verl"}

@@ -11,6 +11,7 @@
 #include "formats/families/dcp/megatron.h"
 #include "formats/families/dcp/names.h"
 #include "formats/families/dcp/output.h"
+#include "formats/families/fast_llm/fast_llm.h"
 #include "formats/families/flat/flat_checkpoint.h"
 #include "formats/families/hdf5/data.h"
 #include "formats/families/hdf5/hdf5.h"
@@ -153,7 +154,11 @@ const std::vector<Format>& format_table() {
        .is_folder = nanotron::is_nanotron_folder,
        .open_folder = plainly<nanotron::open_nanotron>},
       {.word = "trainer",
+       .is_folder = fast_llm::is_fast_llm_folder,
+       .open_folder = plainly<fast_llm::open_fast_llm>},
+      {.word = "trainer",
        .labels = {{"distributed", "Transformers' distributed checkpoint"},
+                  {"fast-llm", "Fast-LLM's checkpoint"},
                   {"lerobot", "LeRobot's checkpoint"},
                   {"nanotron", "nanotron's checkpoint"},
                   {"", "Hugging Face Trainer's checkpoint"}},
