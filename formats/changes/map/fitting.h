@@ -15,7 +15,8 @@ namespace fsdp::formats::map {
 
 // Returns the maps whose rules take every name, need no other, and change something.  `model_type`:
 // of config.json, which the map must list; empty: unknown, and maps that all need a configuration
-// do not fit: other models have these names, too.
+// do not fit: other models have these names, too.  None fits names of which one has more than 2,000
+// bytes.
 std::vector<BuiltinMap> fitting_maps(std::span<const std::string> names,
                                      std::string_view model_type, Direction direction);
 
